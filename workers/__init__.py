@@ -1,0 +1,1 @@
+"""Where trials run: gangs on Ray and the runners they carry."""

@@ -1,0 +1,1 @@
+"""Ways to carry out a launch; every one answers the contract in :mod:`tuner.trial`."""
