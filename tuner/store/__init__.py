@@ -1,0 +1,1 @@
+"""Studies, trials, attempts, measurements and events in SQLite or PostgreSQL; rows never leave this package."""
