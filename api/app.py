@@ -1,0 +1,78 @@
+"""The application: routes, errors, headers and the page, put together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from importlib import resources
+from importlib.metadata import version
+from pathlib import Path
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import FileResponse
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.staticfiles import StaticFiles
+from tuner.store.repository import Repository
+
+from api import problems
+from api.routes import events, health, studies
+
+_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+
+
+def create_app(repository: Repository) -> FastAPI:
+    """Build the application over a store. It never imports Ray, Optuna's samplers or torch at work.
+
+    Args:
+        repository: The store, at the right revision.
+    """
+    app = FastAPI(
+        title="Paretune",
+        version=version("paretune"),
+        summary="The time-energy Pareto frontier of an LLM training job, measured.",
+        responses=problems.RESPONSES,
+        lifespan=_lifespan,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/v1/openapi.json",
+    )
+    app.state.repository = repository
+    app.add_middleware(GZipMiddleware, minimum_size=1024)
+    app.middleware("http")(_add_headers)
+    problems.install(app)
+    for module in (studies, events, health):
+        app.include_router(module.router)
+    _serve_page(app)
+    return app
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    # Made here, not in create_app: it belongs to the event loop that serves.
+    app.state.closing = asyncio.Event()
+    yield
+    app.state.repository.close()
+
+
+async def _add_headers(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
+    response = await call_next(request)
+    for name, value in _HEADERS.items():
+        response.headers.setdefault(name, value)
+    return response
+
+
+def _serve_page(app: FastAPI) -> None:
+    folder = Path(str(resources.files("api").joinpath("web")))
+    app.mount("/static", StaticFiles(directory=folder), name="static")
+
+    @app.get("/", include_in_schema=False)
+    def page() -> FileResponse:
+        return FileResponse(folder / "index.html")

@@ -1,0 +1,59 @@
+"""Live events, as server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterable
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Request
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+from starlette.concurrency import run_in_threadpool
+from tuner.store.repository import Repository
+
+from api.deps import Store
+from api.routes.studies import Key
+from api.schemas import EventAnswer
+
+router = APIRouter(prefix="/v1", tags=["events"])
+_POLL_S = 0.5
+_BATCH = 200
+LastEventId = Annotated[int | None, Header(description="Sent by a browser that reconnects.", ge=0)]
+After = Annotated[int | None, Query(description="Id of the last event already known; only new ones by default.", ge=0)]
+
+
+@router.get("/events", response_class=EventSourceResponse)
+async def all_events(
+    request: Request, store: Store, last_event_id: LastEventId = None, after: After = None
+) -> AsyncIterable[ServerSentEvent]:
+    """Events of all studies, named by their kind."""
+    async for event in _follow(request, store, None, last_event_id if last_event_id is not None else after):
+        yield event
+
+
+@router.get("/studies/{study}/events", response_class=EventSourceResponse)
+async def study_events(
+    request: Request, study: Key, store: Store, last_event_id: LastEventId = None, after: After = None
+) -> AsyncIterable[ServerSentEvent]:
+    """Events of one study, named by their kind."""
+    record = await run_in_threadpool(store.study, study)
+    async for event in _follow(request, store, record.id, last_event_id if last_event_id is not None else after):
+        yield event
+
+
+async def _follow(
+    request: Request, store: Repository, study_id: str | None, after: int | None
+) -> AsyncIterable[ServerSentEvent]:
+    """Events after one id as they come, until the client leaves or the server ends."""
+    last = await run_in_threadpool(store.last_event_id) if after is None else after
+    closing: asyncio.Event = request.app.state.closing
+    # Tells a client at once that the stream is open, and how soon to come back.
+    yield ServerSentEvent(comment="open", retry=2000)
+    while not closing.is_set():
+        for event in await run_in_threadpool(store.events, last, study_id, _BATCH):
+            last = event.id
+            yield ServerSentEvent(data=EventAnswer.of(event), event=event.kind, id=str(event.id))
+        try:
+            await asyncio.wait_for(closing.wait(), _POLL_S)
+        except TimeoutError:
+            continue

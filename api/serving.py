@@ -1,0 +1,87 @@
+"""``paretune serve``: the service, with a dispatcher as its child process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from types import FrameType
+
+import uvicorn
+from rich.console import Console
+
+from api.app import create_app
+from api.database import open_repository
+from api.settings import Settings
+from tuner.errors import InvalidInput
+
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+_CHILD_GRACE_S = 20
+
+
+class _Server(uvicorn.Server):
+    """Tells open event streams to end before uvicorn waits for them."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        closing = getattr(self.config.loaded_app.app.state, "closing", None) if self.config.loaded else None
+        if closing is not None:
+            closing.set()
+        super().handle_exit(sig, frame)
+
+
+def serve(settings: Settings, notes: Console, *, with_dispatcher: bool) -> None:
+    """Serve until interrupted.
+
+    Args:
+        settings: Where the database is and what to listen on.
+        notes: Console for the page's address.
+        with_dispatcher: Whether to start ``paretune dispatch`` beside it.
+
+    Raises:
+        InvalidInput: The address cannot be listened on.
+    """
+    repository = open_repository(settings.database_url)
+    listener = _listen(settings)
+    host, port = listener.getsockname()[:2]
+    if settings.host not in _LOOPBACK:
+        notes.print(f"warning: listening on {host} without access control; anyone who reaches it can steer studies")
+    child = _start_dispatcher(settings) if with_dispatcher else None
+    notes.print(f"page: http://{host}:{port}/")
+    try:
+        config = uvicorn.Config(create_app(repository), log_level="warning", timeout_graceful_shutdown=5)
+        _Server(config).run(sockets=[listener])
+    finally:
+        if child is not None:
+            _stop(child)
+
+
+def _listen(settings: Settings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listener = socket.socket(family)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((settings.host, settings.port))
+    except OSError as error:
+        listener.close()
+        raise InvalidInput.of(
+            "PARETUNE_PORT", settings.port, f"must be free to listen on at {settings.host} ({error.strerror})"
+        ) from None
+    return listener
+
+
+def _start_dispatcher(settings: Settings) -> subprocess.Popen[bytes]:
+    environment = os.environ | {"PARETUNE_DATABASE_URL": settings.database_url}
+    command = [sys.executable, "-m", "api.cli", "dispatch", "--parent", str(os.getpid())]
+    # Its own session: Ctrl-C reaches it through this process, once, and not from the terminal as well.
+    return subprocess.Popen(command, env=environment, start_new_session=True)
+
+
+def _stop(child: subprocess.Popen[bytes]) -> None:
+    child.send_signal(signal.SIGTERM)
+    try:
+        child.wait(_CHILD_GRACE_S)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()

@@ -1,0 +1,1 @@
+"""The schema's history, for SQLite and PostgreSQL alike."""
