@@ -52,10 +52,12 @@ def save_picture(answer: FrontierAnswer, path: Path) -> None:
             f"dp{c.dp} tp{c.tp} pp{c.pp} mb{c.microbatch}, {clock}",
             (m.step_time_s, (m.energy_j or 0.0) / 1e3),
             textcoords="offset points",
-            xytext=(7, 7),
+            # Below and to the left of a frontier there is nothing to cover.
+            xytext=(-4, -12),
             fontsize=7.5,
             color="#333333",
         )
+    axes.margins(x=0.08, y=0.1)
     word = provenance(answer.study.runner)
     axes.set_title(f"{answer.study.name}" + (f"  ({word})" if word else ""), fontsize=11, loc="left")
     axes.set_xlabel("seconds per optimizer step")

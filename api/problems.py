@@ -15,7 +15,7 @@ from api.schemas import ProblemAnswer
 from tuner.errors import Conflict, DatabaseUnavailable, FieldProblem, InvalidInput, ParetuneError
 
 PROBLEM_JSON = "application/problem+json"
-TYPE_PREFIX = "/docs/errors#"
+TYPE_PREFIX = "urn:paretune:error:"
 _RETRY_AFTER_S = 2
 _log = logging.getLogger(__name__)
 

@@ -33,7 +33,7 @@ def configuration(answer: ConfigurationAnswer) -> str:
 
 def percent(value: float | None) -> str:
     """A share with its sign, empty where unknown."""
-    return "" if value is None else f"{value:+.1%}"
+    return "" if value is None else f"{round(value, 3) + 0.0:+.1%}"
 
 
 def frontier_table(answer: FrontierAnswer) -> RenderableType:
@@ -82,7 +82,7 @@ def _row(point: PointAnswer) -> list[str]:
     ]
 
 
-def frontier_plot(answer: FrontierAnswer, width: int = 78, height: int = 18) -> str:
+def frontier_plot(answer: FrontierAnswer, *, colors: bool, width: int = 78, height: int = 18) -> str:
     """The frontier as a plot for the terminal; empty without energies."""
     if len(answer.objectives) < 2 or not answer.frontier:
         return ""
@@ -101,7 +101,8 @@ def frontier_plot(answer: FrontierAnswer, width: int = 78, height: int = 18) -> 
     plotext.title(f"{answer.study.name}" + (f" ({word})" if word else ""))
     plotext.xlabel("seconds per step")
     plotext.ylabel("kJ per step")
-    return str(plotext.build())
+    plot = str(plotext.build())
+    return plot if colors else str(plotext.uncolorize(plot))
 
 
 def _series(points: Sequence[PointAnswer]) -> tuple[list[float], list[float]]:

@@ -7,12 +7,12 @@ from datetime import datetime
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
-from tuner.store.records import EventRecord, StudyRecord, TrialRecord
 
 from tuner.layout import Configuration, Layout, Refusal
 from tuner.policy import Candidate, Recommendation
 from tuner.result import Result, Role
 from tuner.states import StudyState, TrialState
+from tuner.store.records import EventRecord, StudyRecord, TrialRecord
 from tuner.trial import EnergySource, FailureKind, Measurement, Source
 
 
@@ -337,7 +337,7 @@ class TrialsAnswer(_Answer):
 class ProblemAnswer(BaseModel):
     """Any error, as RFC 9457 describes it."""
 
-    type: str = Field(description="Stable name of the kind of error, as a URI reference into the documentation.")
+    type: str = Field(description="Stable name of the kind of error, as a URN; docs/api.md lists them.")
     title: str
     status: int
     detail: str

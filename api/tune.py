@@ -8,8 +8,6 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from tuner.store.records import StudyRecord, TrialRecord
-from tuner.store.repository import Repository
 
 from api import render
 from api.database import open_ownership, open_repository
@@ -22,6 +20,8 @@ from tuner.errors import ClusterUnavailable, NoRecommendation
 from tuner.policy import DEFAULT_POLICIES
 from tuner.spec import StudySpec
 from tuner.states import StudyEvent, StudyState, TrialState
+from tuner.store.records import StudyRecord, TrialRecord
+from tuner.store.repository import Repository
 from workers.ray_cluster import RayCluster
 
 _LOOK_S = 0.25
@@ -74,7 +74,7 @@ def show_findings(reading: Reading, output: Console, notes: Console, picture: Pa
     """
     answer = reading.frontier()
     output.print(render.frontier_table(answer))
-    plot = render.frontier_plot(answer)
+    plot = render.frontier_plot(answer, colors=output.is_terminal)
     if plot:
         print(plot, file=output.file)
     for policy in DEFAULT_POLICIES:

@@ -29,7 +29,7 @@ OnTrial = Callable[[StudyRecord, TrialRecord], None]
 MakeLauncher = Callable[[StudySpec], Launcher]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Slot:
     """One open launch, and the trial that runs in it."""
 
@@ -297,4 +297,5 @@ class Campaign:
     def _drop(self, slot: _Slot) -> None:
         if slot.launch is not None:
             slot.launch.close()
-        self._slots.remove(slot)
+        if slot in self._slots:
+            self._slots.remove(slot)

@@ -57,6 +57,11 @@ class Dispatcher:
         self._executor = ThreadPoolExecutor(_MAX_LAUNCHES, thread_name_prefix="launch")
         self._renewed_s = time.monotonic()
 
+    @property
+    def holds(self) -> tuple[str, ...]:
+        """Names of the studies it works on."""
+        return tuple(campaign.record.name for campaign in self._campaigns)
+
     def run(self, until: Callable[[], bool]) -> None:
         """Work until told to end, then hand the studies back.
 

@@ -183,8 +183,9 @@ def recommend(candidates: Sequence[Candidate], policy: Policy, baseline: Candida
     value satisfies no limit. Among the points that satisfy, those that the objective cannot tell from the best one (by
     1.96 standard errors of the difference) are decided by the other objective, where a known energy goes before an
     unknown one, and those that it cannot tell apart either by the simpler configuration: smaller tp * pp, then smaller
-    tp, then the default clock, then the lowest trial number. A knee is that of the frontier within the limits; what
-    cannot be told from it in either objective is decided by simplicity.
+    tp, then the default clock, and among equally simple ones the faster, so that none is picked over one that beats it.
+    A knee is that of the frontier within the limits; what cannot be told from it in either objective is decided by
+    simplicity.
 
     Args:
         candidates: The feasible complete trials, on the frontier or not; without an energy only for the fastest.
@@ -223,9 +224,11 @@ def _usable(candidates: Sequence[Candidate], policy: Policy) -> list[Candidate]:
     return sorted(usable, key=_complexity)
 
 
-def _complexity(candidate: Candidate) -> tuple[int, int, bool, int]:
-    layout, frequency_mhz = candidate.configuration.layout, candidate.configuration.frequency_mhz
-    return layout.tp * layout.pp, layout.tp, frequency_mhz is not None, candidate.trial_number
+def _complexity(candidate: Candidate) -> tuple[int, int, bool, float, float, int]:
+    layout, measured = candidate.configuration.layout, candidate.measurement
+    energy_j = math.inf if measured.energy_j is None else measured.energy_j
+    has_clock = candidate.configuration.frequency_mhz is not None
+    return layout.tp * layout.pp, layout.tp, has_clock, measured.step_time_s, energy_j, candidate.trial_number
 
 
 def _within(candidates: list[Candidate], limits: _Limits, baseline: Candidate | None) -> list[Candidate]:

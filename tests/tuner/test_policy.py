@@ -191,8 +191,8 @@ def test_points_that_neither_objective_tells_apart_are_decided_by_the_simpler_la
     like = partial(candidate, time_sem=0.01, energy_sem=1.0)
     simplest_first = [
         like(9, 1.020, 101.0, mhz=None),
-        like(3, 1.019, 100.0, mhz=1200),
         like(4, 1.018, 100.0, mhz=1100),
+        like(3, 1.019, 100.0, mhz=1200),
         like(2, 1.010, 100.5, pp=2),
         like(1, 1.000, 100.0, tp=2),
         like(5, 1.000, 99.5, pp=4),
@@ -334,6 +334,12 @@ def allowed_by_hand(point: Candidate, policy: Policy, base: Candidate) -> bool:
     return True
 
 
+def test_of_two_clocks_that_cannot_be_told_apart_the_one_that_beats_the_other_is_picked() -> None:
+    like = partial(candidate, time_sem=0.05, energy_sem=500.0)
+    worse, better = like(5, 3.098, 33290.0, mhz=1740), like(39, 3.093, 33240.0, mhz=1680)
+    assert recommend([worse, better], FASTEST, None).candidate is better
+
+
 def picked_by_hand(points: Sequence[Candidate], kind: PolicyKind) -> Candidate:
     """Strike out whatever loses to a rival, one rule after the other."""
 
@@ -346,7 +352,9 @@ def picked_by_hand(points: Sequence[Candidate], kind: PolicyKind) -> Candidate:
     def simpler(point: Candidate) -> list[float]:
         where = point.configuration.layout
         default_clock = point.configuration.frequency_mhz is None
-        return [where.tp * where.pp, where.tp, 0 if default_clock else 1, point.trial_number]
+        m = point.measurement
+        energy = math.inf if m.energy_j is None else m.energy_j
+        return [where.tp * where.pp, where.tp, 0 if default_clock else 1, m.step_time_s, energy, point.trial_number]
 
     left = sorted(points, key=simpler)
     for which in ("time", "energy") if kind is PolicyKind.fastest else ("energy", "time"):
