@@ -7,6 +7,8 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 import uvicorn
@@ -22,7 +24,17 @@ _CHILD_GRACE_S = 20
 
 
 class _Server(uvicorn.Server):
-    """Tells open event streams to end before uvicorn waits for them."""
+    """Tells open event streams to end before uvicorn waits for them, and treats a signal as an orderly end."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Handle signals without raising them again at the end: the dispatcher must be stopped after the server."""
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         closing = getattr(self.config.loaded_app.app.state, "closing", None) if self.config.loaded else None

@@ -6,20 +6,29 @@ import asyncio
 from collections.abc import AsyncIterable
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query, Request
+from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from starlette.concurrency import run_in_threadpool
-from tuner.store.repository import Repository
 
 from api.deps import Store
 from api.routes.studies import Key
 from api.schemas import EventAnswer
+from tuner.store.records import StudyRecord
+from tuner.store.repository import Repository
 
 router = APIRouter(prefix="/v1", tags=["events"])
 _POLL_S = 0.5
 _BATCH = 200
 LastEventId = Annotated[int | None, Header(description="Sent by a browser that reconnects.", ge=0)]
 After = Annotated[int | None, Query(description="Id of the last event already known; only new ones by default.", ge=0)]
+
+
+def _study(study: Key, store: Store) -> StudyRecord:
+    """The study, found before the stream starts: afterwards an error could no longer be answered."""
+    return store.study(study)
+
+
+Followed = Annotated[StudyRecord, Depends(_study)]
 
 
 @router.get("/events", response_class=EventSourceResponse)
@@ -33,11 +42,10 @@ async def all_events(
 
 @router.get("/studies/{study}/events", response_class=EventSourceResponse)
 async def study_events(
-    request: Request, study: Key, store: Store, last_event_id: LastEventId = None, after: After = None
+    request: Request, study: Followed, store: Store, last_event_id: LastEventId = None, after: After = None
 ) -> AsyncIterable[ServerSentEvent]:
     """Events of one study, named by their kind."""
-    record = await run_in_threadpool(store.study, study)
-    async for event in _follow(request, store, record.id, last_event_id if last_event_id is not None else after):
+    async for event in _follow(request, store, study.id, last_event_id if last_event_id is not None else after):
         yield event
 
 
