@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import socket
-
-from tuner.store.ownership import Ownership
-
 from tuner.campaign import OnTrial
 from tuner.dispatcher import Dispatcher
+from tuner.owner import this_owner
 from tuner.spec import ReplayRunnerSection, StudySpec
+from tuner.store.ownership import Ownership
 from workers.gang import GangLauncher
 from workers.ray_cluster import RayCluster
 from workers.runners.make import RunnerChoice
@@ -30,8 +27,7 @@ def make_dispatcher(
     def launcher(spec: StudySpec) -> GangLauncher:
         return GangLauncher(cluster, runner_choice(spec))
 
-    owner = f"{socket.gethostname()}-{os.getpid()}"
-    return Dispatcher(store, owner, cluster.gpus, launcher, on_trial, only)
+    return Dispatcher(store, this_owner(), cluster.gpus, launcher, on_trial, only)
 
 
 def runner_choice(spec: StudySpec) -> RunnerChoice:
