@@ -1,0 +1,20 @@
+// Which view the address asks for.
+
+import { showList } from "./list.js";
+import { showStudy } from "./study.js";
+
+const view = document.getElementById("view");
+let leave = () => {};
+
+function route() {
+  leave();
+  const study = location.hash.match(/^#\/studies\/([^/]+)$/);
+  const name = study ? decodeURIComponent(study[1]) : null;
+  document.title = name === null ? "Paretune" : `${name} · Paretune`;
+  leave = name === null ? showList(view) : showStudy(view, name);
+  view.focus({ preventScroll: true });
+}
+
+addEventListener("hashchange", route);
+// Chart.js is a deferred script before this module, so it is there.
+route();

@@ -1,0 +1,25 @@
+// Numbers and configurations as a person reads them.
+
+export const clock = (mhz) => (mhz === null ? "default clock" : `${mhz} MHz`);
+
+export const configuration = (c) => `dp ${c.dp}, tp ${c.tp}, pp ${c.pp}, microbatch ${c.microbatch}, ${clock(c.frequency_mhz)}`;
+
+export const seconds = (value) => value.toFixed(value < 10 ? 3 : 1);
+
+export const kilojoules = (value) => (value === null ? "unknown" : (value / 1e3).toFixed(value < 1e5 ? 2 : 1));
+
+export const signed = (share) => {
+  if (share === null) return "";
+  const text = (share * 100).toFixed(1);
+  return `${Number(text) < 0 ? "−" : "+"}${text.replace("-", "")}\u00a0%`;
+};
+
+export const kilowatts = (value) => (value === null ? "" : (value / 1e3).toFixed(2));
+
+export const moment = (iso) => new Date(iso).toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
+
+export const provenance = (study) => {
+  if (study.simulated) return "Simulated: no GPU was measured.";
+  if (study.replayed) return "Replayed from a measured table.";
+  return "";
+};
