@@ -41,9 +41,9 @@ def _machine() -> str:
 
 
 def _started(pid: int) -> str | None:
-    """Start of a process in clock ticks since boot (field 22 of ``/proc/PID/stat``, proc(5)); ``None`` where it is gone.
+    """When a process started, in clock ticks since boot (field 22 of ``/proc/PID/stat``, proc(5)).
 
-    A zombie is gone: it only waits for its parent to read its exit code.
+    ``None`` where it is gone. A zombie is gone: it only waits for its parent to read its exit code.
     """
     try:
         # The command, in parentheses, may hold spaces and parentheses itself.
