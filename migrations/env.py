@@ -13,7 +13,6 @@ context.configure(
     target_metadata=Base.metadata,
     version_table=VERSION_TABLE,
     render_as_batch=connection.dialect.name == "sqlite",
-    transaction_per_migration=True,
     compare_type=True,
 )
 with context.begin_transaction():

@@ -1,8 +1,9 @@
-"""Engines: how SQLite and PostgreSQL are opened, and how their faults become our errors."""
+"""Engines: how SQLite and PostgreSQL are opened, read and written."""
 
 from __future__ import annotations
 
 import random
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,10 +11,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
 
 from tuner.errors import DatabaseUnavailable, InvalidInput
+from tuner.store.faults import shown, sqlstate, unavailable
 
 BUSY_TIMEOUT_S = 5.0
 _CONNECT_TIMEOUT_S = 5
@@ -21,6 +24,8 @@ _TRIES = 5
 _VALID = "must be sqlite:///PATH or postgresql://USER@HOST/NAME"
 # PostgreSQL's codes for a transaction that is to be run again: serialization failure, deadlock.
 _RETRY_CODES = frozenset({"40001", "40P01"})
+# What a URL may ask of SQLite (sqlite.org/uri.html); the driver's own settings are ours to choose.
+_SQLITE_OPTIONS = frozenset({"uri", "mode", "immutable", "vfs"})
 Answer = TypeVar("Answer")
 
 
@@ -28,7 +33,7 @@ def parse_url(url: str) -> URL:
     """The URL with the driver that we use for its dialect.
 
     Raises:
-        InvalidInput: It is no URL, or of another dialect. A password in it is not repeated.
+        InvalidInput: It is no URL, of another dialect, or names no file. A password in it is not repeated.
     """
     try:
         parsed = make_url(url)
@@ -36,10 +41,25 @@ def parse_url(url: str) -> URL:
         raise InvalidInput.of("PARETUNE_DATABASE_URL", "(not shown)", _VALID) from None
     dialect = parsed.get_backend_name()
     if dialect == "sqlite":
+        _check_sqlite(parsed)
         return parsed.set(drivername="sqlite+pysqlite")
     if dialect in ("postgresql", "postgres"):
         return parsed.set(drivername="postgresql+psycopg")
     raise InvalidInput.of("PARETUNE_DATABASE_URL", dialect, _VALID)
+
+
+def _check_sqlite(url: URL) -> None:
+    path = url.database or ""
+    if path in ("", ":memory:", "file::memory:") or "\0" in path or url.query.get("mode") == "memory":
+        # Every connection would have a database of its own.
+        raise InvalidInput.of("PARETUNE_DATABASE_URL", shown(url), "must name a file: sqlite:///PATH")
+    unknown = sorted(set(url.query) - _SQLITE_OPTIONS)
+    if unknown or (url.query and "uri" not in url.query):
+        raise InvalidInput.of(
+            "PARETUNE_DATABASE_URL",
+            shown(url),
+            f"can have the options {', '.join(sorted(_SQLITE_OPTIONS))}, and only with uri=true",
+        )
 
 
 def is_embedded(url: str) -> bool:
@@ -54,7 +74,7 @@ def make_folder(url: str) -> None:
         DatabaseUnavailable: It cannot be made.
     """
     parsed = parse_url(url)
-    if parsed.get_backend_name() != "sqlite" or not parsed.database or parsed.database.startswith((":", "file:")):
+    if parsed.get_backend_name() != "sqlite" or not parsed.database or parsed.database.startswith("file:"):
         return
     try:
         Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
@@ -97,7 +117,8 @@ def _open_sqlite(url: URL, busy_timeout_s: float) -> Engine:
     def _configure(connection: Any, _: object) -> None:
         # The driver must not open transactions by itself: we begin them, and say which kind.
         connection.isolation_level = None
-        for pragma in ("journal_mode=WAL", "foreign_keys=ON", "synchronous=NORMAL"):
+        _use_wal(connection, busy_timeout_s)
+        for pragma in ("foreign_keys=ON", "synchronous=NORMAL"):
             connection.execute(f"PRAGMA {pragma}")
 
     @event.listens_for(engine, "begin")
@@ -109,19 +130,33 @@ def _open_sqlite(url: URL, busy_timeout_s: float) -> Engine:
     return engine
 
 
-def shown(url: URL) -> str:
-    """A URL as it may be shown: without its password."""
-    return url.render_as_string(hide_password=True).replace("+pysqlite", "").replace("+psycopg", "")
+def _use_wal(connection: sqlite3.Connection, busy_timeout_s: float) -> None:
+    """Let readers go on beside a writer; the file remembers it.
+
+    SQLite does not wait for others while it changes the mode, so two processes that open a new file at once would fail.
+    """
+    deadline_s = time.monotonic() + busy_timeout_s
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline_s:
+                raise
+            time.sleep(random.uniform(0, 0.02))
+        else:
+            return
 
 
 @contextmanager
 def reading(engine: Engine) -> Iterator[Session]:
-    """A session for reading.
+    """A session for reading: everything read in it is of one moment.
 
     Raises:
         DatabaseUnavailable: The database does not answer.
     """
-    with _translated(engine), engine.connect() as connection, Session(connection) as session:
+    # SQLite's transactions see one moment anyway; PostgreSQL's do so at this level, which never fails for readers.
+    options = {"isolation_level": "REPEATABLE READ"} if engine.dialect.name == "postgresql" else {}
+    with answering(engine), engine.connect() as connection, Session(connection.execution_options(**options)) as session:
         yield session
 
 
@@ -137,50 +172,25 @@ def write(engine: Engine, work: Callable[[Session], Answer]) -> Answer:
     """
     for attempt in range(_TRIES):
         try:
-            return _write_once(engine, work)
-        except DBAPIError as error:
-            if attempt == _TRIES - 1 or getattr(error.orig, "sqlstate", None) not in _RETRY_CODES:
+            with engine.connect() as plain:
+                connection = plain.execution_options(paretune_writes=True)
+                with Session(connection, expire_on_commit=False) as session, session.begin():
+                    return work(session)
+        except (DBAPIError, PoolTimeout) as error:
+            if attempt == _TRIES - 1 or sqlstate(error) not in _RETRY_CODES:
                 raise unavailable(engine, error) from None
             time.sleep(random.uniform(0, 0.05 * 2**attempt))
     raise AssertionError("unreachable")
 
 
-def _write_once(engine: Engine, work: Callable[[Session], Answer]) -> Answer:
-    try:
-        with engine.connect() as plain:
-            connection = plain.execution_options(paretune_writes=True)
-            with Session(connection, expire_on_commit=False) as session, session.begin():
-                return work(session)
-    except IntegrityError:
-        raise
-    except DBAPIError as error:
-        if getattr(error.orig, "sqlstate", None) in _RETRY_CODES:
-            raise
-        raise unavailable(engine, error) from None
-
-
 @contextmanager
-def _translated(engine: Engine) -> Iterator[None]:
+def answering(engine: Engine) -> Iterator[None]:
+    """Turn the refusals of a database within the block into our errors.
+
+    Raises:
+        DatabaseUnavailable: The database refuses.
+    """
     try:
         yield
-    except DBAPIError as error:
+    except (DBAPIError, PoolTimeout) as error:
         raise unavailable(engine, error) from None
-
-
-def unavailable(engine: Engine, error: SQLAlchemyError) -> Exception:
-    """Our error for a database's refusal: one sentence that says which; a bug of ours stays what it is."""
-    if not isinstance(error, OperationalError) and not getattr(error, "connection_invalidated", False):
-        return error
-    cause = str(getattr(error, "orig", error)).strip().splitlines()[0]
-    name = shown(engine.url)
-    for sign, sentence in (
-        ("locked", "is busy: another process is writing"),
-        ("readonly", "is read-only"),
-        ("read-only", "is read-only"),
-        ("full", "is full: the disk or its size limit leaves no room"),
-        ("No space left", "is full: the disk leaves no room"),
-        ("no such table", "has no tables yet; run `paretune migrate`"),
-    ):
-        if sign in cause:
-            return DatabaseUnavailable(f"the database {name} {sentence}; nothing was written")
-    return DatabaseUnavailable(f"the database {name} cannot be reached: {cause}")

@@ -5,10 +5,14 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+from sqlalchemy import BigInteger, func, literal, select
 from sqlalchemy.orm import Session
 
 from tuner.states import StudyEvent, StudyState, TrialEvent, TrialState, next_study_state, next_trial_state
 from tuner.store.tables import EventRow, StudyRow, TrialRow
+
+# Any number will do, as long as no other application on the same server picks it.
+_ONE_AT_A_TIME = select(func.pg_advisory_xact_lock(literal(0x70617265_65766E74, BigInteger)))
 
 
 def utc_now() -> datetime:
@@ -18,6 +22,10 @@ def utc_now() -> datetime:
 
 def record(session: Session, study: StudyRow, kind: str, now: datetime, **payload: Any) -> None:
     """Count the study's revision up and leave an event."""
+    if session.get_bind().dialect.name == "postgresql":
+        # Ids are drawn before the commit: without this, an event could come to light after one with a higher id, and
+        # whoever reads on from the last id would never see it. Taken after the study's row, so that nobody waits round.
+        session.execute(_ONE_AT_A_TIME)
     study.revision += 1
     study.updated_at = now
     session.add(
@@ -37,7 +45,7 @@ def change_study(session: Session, study: StudyRow, event: StudyEvent, reason: s
         study.started_at = now
     if state.is_final:
         study.ended_at = now
-    record(session, study, f"study.{state}", now, reason=reason)
+    record(session, study, f"study.{state}", now, reason=study.state_reason)
 
 
 def change_trial(session: Session, study: StudyRow, trial: TrialRow, event: TrialEvent, now: datetime) -> None:

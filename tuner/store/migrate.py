@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import resources
 
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Engine
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import BigInteger, Connection, Engine, func, literal, select
 
 from tuner.errors import WrongRevision
-from tuner.store.engine import make_folder, open_engine, shown, unavailable
+from tuner.store.engine import answering, make_folder, open_engine
+from tuner.store.faults import shown
 
 # Alembic's own default name is used by others, Optuna among them, who would take our revision for theirs.
 VERSION_TABLE = "paretune_alembic_version"
+# Any number will do, as long as no other application on the same server picks it.
+_LOCK = 0x70617265_6D696772
 
 
 def upgrade(url: str, revision: str = "head") -> None:
-    """Make the database where it is a file, and bring it to a revision.
+    """Make the database where it is a file, and bring it to a revision; any number of processes may do so at once.
 
     Raises:
         InvalidInput: The URL names no supported database.
-        DatabaseUnavailable: It cannot be reached or written.
+        DatabaseUnavailable: It cannot be reached or written; nothing was changed.
+        WrongRevision: It is at a revision that this version does not know.
     """
     make_folder(url)
     engine = open_engine(url)
     try:
+        # One that is there already is left alone: it may be read-only, or another process may be writing.
         if current_revision(engine) != head_revision() or revision != "head":
             _run(engine, command.upgrade, revision)
     finally:
@@ -38,7 +43,9 @@ def downgrade(url: str, revision: str) -> None:
     """Take the database back to an earlier revision.
 
     Raises:
-        DatabaseUnavailable: It cannot be reached or written.
+        InvalidInput: The URL names no supported database.
+        DatabaseUnavailable: It cannot be reached or written; nothing was changed.
+        WrongRevision: It is at a revision that this version does not know.
     """
     engine = open_engine(url)
     try:
@@ -53,11 +60,8 @@ def current_revision(engine: Engine) -> str | None:
     Raises:
         DatabaseUnavailable: It cannot be reached.
     """
-    try:
-        with engine.connect() as connection:
-            return MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE}).get_current_revision()
-    except DBAPIError as error:
-        raise unavailable(engine, error) from None
+    with answering(engine), engine.connect() as connection:
+        return _revision(connection)
 
 
 def head_revision() -> str:
@@ -76,11 +80,28 @@ def check_revision(engine: Engine) -> str:
     """
     current, head = current_revision(engine), head_revision()
     if current != head:
-        has = "has no tables yet" if current is None else f"is at revision {current}"
-        raise WrongRevision(
-            f"the database {shown(engine.url)} {has} and this version needs {head}; run `paretune migrate`"
-        )
+        raise WrongRevision(_refusal(engine, current))
     return head
+
+
+def _revision(connection: Connection) -> str | None:
+    return MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE}).get_current_revision()
+
+
+def _refusal(engine: Engine, current: str | None) -> str:
+    """Why the database cannot be used as it is, and what to do about it."""
+    name, head = shown(engine.url), head_revision()
+    if current is None:
+        return f"the database {name} has no tables yet and this version needs revision {head}; run `paretune migrate`"
+    refusal = f"the database {name} is at revision {current} and this version needs {head}"
+    if _is_known(current):
+        return f"{refusal}; run `paretune migrate`"
+    return f"{refusal}; `paretune migrate` of this version cannot get there: use the newer paretune that made it"
+
+
+def _is_known(revision: str | None) -> bool:
+    known = {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
+    return revision is None or revision in known
 
 
 def _config() -> Config:
@@ -90,11 +111,14 @@ def _config() -> Config:
     return config
 
 
-def _run(engine: Engine, step: object, revision: str) -> None:
+def _run(engine: Engine, step: Callable[[Config, str], None], revision: str) -> None:
+    """Take a step in one transaction, alone: whoever comes second waits, and finds it taken."""
     config = _config()
-    try:
-        with engine.connect().execution_options(paretune_writes=True) as connection:
-            config.attributes["connection"] = connection
-            step(config, revision)  # type: ignore[operator]
-    except DBAPIError as error:
-        raise unavailable(engine, error) from None
+    with answering(engine), engine.connect().execution_options(paretune_writes=True) as connection, connection.begin():
+        # SQLite has begun as the one writer already.
+        if connection.dialect.name == "postgresql":
+            connection.execute(select(func.pg_advisory_xact_lock(literal(_LOCK, BigInteger))))
+        if not _is_known(current := _revision(connection)):
+            raise WrongRevision(_refusal(engine, current))
+        config.attributes["connection"] = connection
+        step(config, revision)

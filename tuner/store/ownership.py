@@ -9,8 +9,9 @@ from typing import Any
 from sqlalchemy import Engine, and_, func, or_, select, update
 from sqlalchemy.orm import Session
 
-from tuner.errors import LeaseLost
+from tuner.errors import Conflict, LeaseLost, NotFound
 from tuner.layout import Configuration
+from tuner.owner import is_gone
 from tuner.states import AttemptState, StudyEvent, StudyState, TrialEvent, TrialState
 from tuner.store.engine import reading, write
 from tuner.store.journal import change_study, change_trial, record, utc_now
@@ -48,7 +49,7 @@ class Ownership:
         self.engine.dispose()
 
     def claim(self, owner: str, ttl: timedelta, exclude: Collection[str] = (), only: str | None = None) -> Lease | None:
-        """Claim the oldest study that has work and that nobody holds.
+        """Claim the oldest study that has work and that nobody holds, or only a process of this machine that is gone.
 
         Args:
             owner: Who claims.
@@ -69,7 +70,11 @@ class Ownership:
                     StudyRow.state.in_(_WORKABLE),
                     and_(StudyRow.state == StudyState.paused, orphaned.exists()),
                 ),
-                or_(StudyRow.lease_expires_at.is_(None), StudyRow.lease_expires_at <= now),
+                or_(
+                    StudyRow.lease_expires_at.is_(None),
+                    StudyRow.lease_expires_at <= now,
+                    StudyRow.lease_owner.in_(self._gone_owners()),
+                ),
                 StudyRow.id.not_in(list(exclude)),
             )
             .order_by(StudyRow.created_at, StudyRow.id)
@@ -89,6 +94,12 @@ class Ownership:
             return Lease(study_id=row.id, owner=owner, token=row.lease_token, expires_at=now + ttl)
 
         return write(self.engine, work)
+
+    def _gone_owners(self) -> list[str]:
+        """Owners that died on this machine: their leases need not run out first."""
+        query = select(StudyRow.lease_owner).where(StudyRow.lease_owner.is_not(None)).distinct()
+        with reading(self.engine) as session:
+            return [owner for owner in session.scalars(query) if owner is not None and is_gone(owner)]
 
     def renew(self, lease: Lease, ttl: timedelta) -> Lease:
         """Hold on to a study.
@@ -123,8 +134,13 @@ class Ownership:
             return study_record(_held(session, lease, lock=False))
 
     def trials(self, lease: Lease) -> list[TrialRecord]:
-        """All trials of the study, by number."""
+        """All trials of the study, by number.
+
+        Raises:
+            LeaseLost: Another dispatcher took the study over.
+        """
         with reading(self.engine) as session:
+            _held(session, lease, lock=False)
             return read_trials(session, lease.study_id)
 
     def apply(self, lease: Lease, event: StudyEvent, reason: str | None = None) -> StudyRecord:
@@ -153,7 +169,7 @@ class Ownership:
         def work(session: Session) -> None:
             row = _held(session, lease)
             row.state_reason = reason
-            record(session, row, "study.waiting", self._now(), reason=reason)
+            record(session, row, "study.waiting", self._now(), reason=row.state_reason)
 
         write(self.engine, work)
 
@@ -279,6 +295,7 @@ class Ownership:
 
         Raises:
             LeaseLost: Another dispatcher took the study over.
+            NotFound: The study has no such trial.
             Conflict: The trial is not queued.
         """
 
@@ -309,12 +326,13 @@ class Ownership:
 
         Raises:
             LeaseLost: Another dispatcher took the study over; nothing was stored.
+            NotFound: The study has no such attempt.
             Conflict: The attempt has ended already.
         """
 
         def work(session: Session) -> TrialRecord:
             study, now = _held(session, lease), self._now()
-            attempt = session.get_one(AttemptRow, attempt_id)
+            attempt = _running(session, study, attempt_id)
             trial = attempt.trial
             attempt.state, attempt.ended_at, attempt.gpu_seconds = _ATTEMPT_STATES[event], now, gpu_seconds
             if isinstance(outcome, Completed):
@@ -344,5 +362,17 @@ def _held(session: Session, lease: Lease, *, lock: bool = True) -> StudyRow:
 
 
 def _trial(session: Session, study: StudyRow, number: int) -> TrialRow:
-    query = select(TrialRow).where(TrialRow.study_id == study.id, TrialRow.number == number)
-    return session.scalars(query).one()
+    row = session.scalar(select(TrialRow).where(TrialRow.study_id == study.id, TrialRow.number == number))
+    if row is None:
+        raise NotFound(f"study {study.name} has no trial {number}")
+    return row
+
+
+def _running(session: Session, study: StudyRow, attempt_id: int) -> AttemptRow:
+    query = select(AttemptRow).join(TrialRow).where(TrialRow.study_id == study.id, AttemptRow.id == attempt_id)
+    row = session.scalar(query)
+    if row is None:
+        raise NotFound(f"study {study.name} has no attempt {attempt_id}")
+    if row.state != AttemptState.running:
+        raise Conflict(f"attempt {row.number} at trial {row.trial.number} of study {study.name} is {row.state} already")
+    return row

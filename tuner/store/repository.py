@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Engine, Select, delete, func, select, tuple_
+from sqlalchemy import ColumnElement, Engine, delete, func, select, tuple_
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, selectinload
 
@@ -27,6 +27,9 @@ _DELETABLE = (
     StudyState.cancelled,
     StudyState.failed,
 )
+# A browser may send any number; PostgreSQL refuses what is no 32-bit integer.
+_LAST_ID = 2**31 - 1
+_CURSOR_TIME = "%Y%m%dT%H%M%S.%f"
 
 
 class Repository:
@@ -87,11 +90,11 @@ class Repository:
         if state is not None:
             query = query.where(StudyRow.state == state)
         query = query.order_by(StudyRow.created_at.desc(), StudyRow.id.desc()).limit(limit + 1)
+        if cursor is not None:
+            query = query.where(_is_after(cursor))
         with reading(self.engine) as session:
-            if cursor is not None:
-                query = self._after(session, query, project, cursor)
             rows = [study_record(row) for row in session.scalars(query)]
-        return rows[:limit], rows[limit - 1].id if len(rows) > limit else None
+        return rows[:limit], _cursor(rows[limit - 1]) if len(rows) > limit else None
 
     def act(self, key: str, event: StudyEvent, project: str = "default") -> StudyRecord:
         """Pause, resume, stop or cancel a study.
@@ -147,7 +150,7 @@ class Repository:
 
     def events(self, after: int, study_id: str | None = None, limit: int = 200) -> list[EventRecord]:
         """Events with a higher id, of one study or of all, in order."""
-        query = select(EventRow).where(EventRow.id > after).order_by(EventRow.id).limit(limit)
+        query = select(EventRow).where(EventRow.id > min(after, _LAST_ID)).order_by(EventRow.id).limit(limit)
         if study_id is not None:
             query = query.where(EventRow.study_id == study_id)
         with reading(self.engine) as session:
@@ -192,12 +195,26 @@ class Repository:
         session.flush()
         return study_record(row), True
 
-    @staticmethod
-    def _after(session: Session, query: Select[StudyRow], project: str, cursor: str) -> Select[StudyRow]:
-        last = session.scalar(select(StudyRow).where(StudyRow.project == project, StudyRow.id == cursor))
-        if last is None:
-            raise InvalidInput.of("cursor", cursor, "must be the next of the page before")
-        return query.where(tuple_(StudyRow.created_at, StudyRow.id) < tuple_(last.created_at, last.id))
+
+def _cursor(last: StudyRecord) -> str:
+    """Where a page ends: by what pages are ordered by, so that it holds when that very study is deleted."""
+    return f"{last.created_at:{_CURSOR_TIME}}-{last.id}"
+
+
+def _is_after(cursor: str) -> ColumnElement[bool]:
+    moment, _, last_id = cursor.partition("-")
+    try:
+        created_at = datetime.strptime(moment, _CURSOR_TIME).replace(tzinfo=UTC)
+    except ValueError:
+        created_at = None
+    if created_at is None or not _can_be_a_key(last_id):
+        raise InvalidInput.of("cursor", cursor, "must be the next of the page before")
+    return tuple_(StudyRow.created_at, StudyRow.id) < tuple_(created_at, last_id)
+
+
+def _can_be_a_key(text: str) -> bool:
+    """Whether an id or name can be so; what cannot is not even asked for, as the databases differ in what they take."""
+    return text.isascii() and text.isprintable()
 
 
 def read_trials(session: Session, study_id: str, after_number: int = -1, limit: int | None = None) -> list[TrialRecord]:
@@ -239,7 +256,9 @@ def _study(session: Session, key: str, project: str, *, for_update: bool = False
     query = select(StudyRow).where(StudyRow.project == project)
     if for_update:
         query = query.with_for_update()
-    row = session.scalar(query.where(StudyRow.id == key)) or session.scalar(query.where(StudyRow.name == key))
+    row = None
+    if _can_be_a_key(key):
+        row = session.scalar(query.where(StudyRow.id == key)) or session.scalar(query.where(StudyRow.name == key))
     if row is None:
         raise NotFound(f"there is no study {key!r}")
     return row

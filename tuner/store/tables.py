@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import JSON, CheckConstraint, DateTime, ForeignKey, Index, MetaData, String, Text, UniqueConstraint
 from sqlalchemy.engine import Dialect
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship, validates
 from sqlalchemy.types import TypeDecorator
 
 from tuner.states import AttemptState, StudyState, TrialState
@@ -41,6 +41,13 @@ class UtcDateTime(TypeDecorator[datetime]):
         if value is None:
             return None
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+def storable(text: str | None) -> str | None:
+    """Text from anywhere, such as a crashed process's log, with U+FFFD for what PostgreSQL or UTF-8 cannot hold."""
+    if text is None:
+        return None
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("\0", "\ufffd")
 
 
 class Base(DeclarativeBase):
@@ -89,6 +96,10 @@ class StudyRow(Base):
     started_at: Mapped[datetime | None]
     ended_at: Mapped[datetime | None]
 
+    @validates("state_reason")
+    def _storable(self, _: str, value: str | None) -> str | None:
+        return storable(value)
+
 
 class TrialRow(Base):
     """One configuration of a study, to be measured once."""
@@ -123,6 +134,10 @@ class TrialRow(Base):
         order_by="AttemptRow.number", passive_deletes=True, back_populates="trial"
     )
 
+    @validates("message")
+    def _storable(self, _: str, value: str | None) -> str | None:
+        return storable(value)
+
 
 class AttemptRow(Base):
     """One try at a trial."""
@@ -147,6 +162,10 @@ class AttemptRow(Base):
 
     trial: Mapped[TrialRow] = relationship(back_populates="attempts")
     measurement: Mapped[MeasurementRow | None] = relationship(passive_deletes=True)
+
+    @validates("message", "log_tail")
+    def _storable(self, _: str, value: str | None) -> str | None:
+        return storable(value)
 
 
 class MeasurementRow(Base):
