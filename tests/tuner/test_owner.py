@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -16,7 +17,8 @@ def test_a_living_process_is_not_gone_and_one_that_was_killed_is_even_as_a_zombi
     owner = process.stdout.readline().strip()
     assert not is_gone(owner)
     process.kill()
-    process.stdout.read()
+    # Dead, but not yet read by its parent.
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     assert is_gone(owner)
     process.communicate()
     assert is_gone(owner)
