@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -17,10 +14,10 @@ from rich.console import Console
 from api.app import create_app
 from api.database import open_repository
 from api.settings import Settings
+from api.supervisor import Supervisor
 from tuner.errors import InvalidInput
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
-_CHILD_GRACE_S = 20
 
 
 class _Server(uvicorn.Server):
@@ -59,14 +56,14 @@ def serve(settings: Settings, notes: Console, *, with_dispatcher: bool) -> None:
     host, port = listener.getsockname()[:2]
     if settings.host not in _LOOPBACK:
         notes.print(f"warning: listening on {host} without access control; anyone who reaches it can steer studies")
-    child = _start_dispatcher(settings) if with_dispatcher else None
+    supervisor = Supervisor(settings) if with_dispatcher else None
     notes.print(f"page: http://{host}:{port}/")
     try:
         config = uvicorn.Config(create_app(repository), log_level="warning", timeout_graceful_shutdown=5)
         _Server(config).run(sockets=[listener])
     finally:
-        if child is not None:
-            _stop(child)
+        if supervisor is not None:
+            supervisor.stop()
 
 
 def _listen(settings: Settings) -> socket.socket:
@@ -81,19 +78,3 @@ def _listen(settings: Settings) -> socket.socket:
             "PARETUNE_PORT", settings.port, f"must be free to listen on at {settings.host} ({error.strerror})"
         ) from None
     return listener
-
-
-def _start_dispatcher(settings: Settings) -> subprocess.Popen[bytes]:
-    environment = os.environ | {"PARETUNE_DATABASE_URL": settings.database_url}
-    command = [sys.executable, "-m", "api.cli", "dispatch", "--parent", str(os.getpid())]
-    # Its own session: Ctrl-C reaches it through this process, once, and not from the terminal as well.
-    return subprocess.Popen(command, env=environment, start_new_session=True)
-
-
-def _stop(child: subprocess.Popen[bytes]) -> None:
-    child.send_signal(signal.SIGTERM)
-    try:
-        child.wait(_CHILD_GRACE_S)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.wait()
