@@ -11,7 +11,7 @@ tune: $(VENV)/installed
 	$(BIN)/paretune tune $(STUDY)
 
 serve: $(VENV)/installed
-	$(BIN)/paretune serve
+	$(BIN)/paretune serve $(STUDY)
 
 test: $(VENV)/installed-dev
 	sh tests/system_packages.sh

@@ -14,7 +14,6 @@ from typing import Annotated
 import typer
 from pydantic import BaseModel
 from rich.console import RenderableType
-from tuner.store.migrate import head_revision, upgrade
 
 from api import render
 from api.database import open_ownership, open_repository
@@ -22,9 +21,11 @@ from api.reading import layouts_answer, read_study, study_detail
 from api.schemas import StudiesAnswer, StudyAnswer, TrialAnswer, TrialsAnswer
 from api.settings import Settings, load_settings
 from api.studyfile import load_study
+from api.submission import new_study
 from tuner.errors import InvalidInput, ParetuneError
 from tuner.policy import Policy, PolicyKind
 from tuner.states import StudyEvent
+from tuner.store.migrate import head_revision, upgrade
 
 app = typer.Typer(
     name="paretune",
@@ -72,6 +73,9 @@ def tune(
 
 @app.command()
 def serve(
+    study: Annotated[
+        list[Path] | None, typer.Argument(help="Study files to be there from the start.", metavar="[STUDY.yaml ...]")
+    ] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on; 0 picks a free one.")] = None,
     dispatcher: Annotated[bool, typer.Option(help="Also start a dispatcher.")] = True,
@@ -79,8 +83,13 @@ def serve(
     """Serve the API and the page, with a dispatcher beside them."""
     from api.serving import serve as run
 
+    settings = _settings(host=host, port=port)
+    specs = [load_study(path) for path in study or ()]
+    repository = open_repository(settings.database_url)
+    for spec in specs:
+        repository.create_study(new_study(spec))
     _log_to_stderr()
-    run(_settings(host=host, port=port), render.make_console(stderr=True), with_dispatcher=dispatcher)
+    run(repository, settings, render.make_console(stderr=True), with_dispatcher=dispatcher)
 
 
 @app.command()

@@ -12,10 +12,10 @@ import uvicorn
 from rich.console import Console
 
 from api.app import create_app
-from api.database import open_repository
 from api.settings import Settings
 from api.supervisor import Supervisor
 from tuner.errors import InvalidInput
+from tuner.store.repository import Repository
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -40,18 +40,18 @@ class _Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-def serve(settings: Settings, notes: Console, *, with_dispatcher: bool) -> None:
+def serve(repository: Repository, settings: Settings, notes: Console, *, with_dispatcher: bool) -> None:
     """Serve until interrupted.
 
     Args:
-        settings: Where the database is and what to listen on.
+        repository: The store, at the right revision.
+        settings: What to listen on, and what the dispatcher works on.
         notes: Console for the page's address.
         with_dispatcher: Whether to start ``paretune dispatch`` beside it.
 
     Raises:
         InvalidInput: The address cannot be listened on.
     """
-    repository = open_repository(settings.database_url)
     listener = _listen(settings)
     host, port = listener.getsockname()[:2]
     if settings.host not in _LOOPBACK:
@@ -67,11 +67,14 @@ def serve(settings: Settings, notes: Console, *, with_dispatcher: bool) -> None:
 
 
 def _listen(settings: Settings) -> socket.socket:
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        family, _, _, _, address = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0]
+    except OSError as error:
+        raise InvalidInput.of("PARETUNE_HOST", settings.host, f"must be an address to listen on ({error})") from None
     listener = socket.socket(family)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind((settings.host, settings.port))
+        listener.bind(address)
     except OSError as error:
         listener.close()
         raise InvalidInput.of(

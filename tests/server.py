@@ -20,16 +20,17 @@ class Server:
 
     Args:
         database_url: What it serves.
+        studies: Study files that it is given.
         port: What it listens on; any free one by default.
         dispatcher: Whether it also dispatches.
     """
 
-    def __init__(self, database_url: str, *, port: str = "0", dispatcher: bool = False) -> None:
+    def __init__(self, database_url: str, *studies: str, port: str = "0", dispatcher: bool = False) -> None:
         flag = "--dispatcher" if dispatcher else "--no-dispatcher"
         # A file, not a pipe: nobody reads while the server works, and a full pipe would stop it.
         self.log = tempfile.NamedTemporaryFile("w+", suffix=".log")  # noqa: SIM115
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "api.cli", "serve", "--port", port, flag],
+            [sys.executable, "-m", "api.cli", "serve", "--port", port, flag, *studies],
             env=os.environ | {"PARETUNE_DATABASE_URL": database_url},
             stdout=subprocess.DEVNULL,
             stderr=self.log,

@@ -15,9 +15,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 import yaml
 from builders import document, measurement, table
+from server import Server
 from service import Service
 
 from tuner.table import parse_table
@@ -247,6 +249,18 @@ def test_a_database_that_cannot_be_written_is_one_sentence(tmp_path: Path, run: 
     assert_one_sentence(run("studies", PARETUNE_DATABASE_URL=f"sqlite:///{tmp_path}/file/below/x.db"), 6, "folder")
     (tmp_path / "no.db").write_text("this is no database, however long one looks at it " * 20)
     assert_one_sentence(run("studies", PARETUNE_DATABASE_URL=f"sqlite:///{tmp_path}/no.db"), 6, "not a database")
+
+
+def test_serve_has_the_studies_it_is_given_and_refuses_what_it_cannot_serve(
+    tmp_path: Path, run: Run, service: Service, environment: dict[str, str]
+) -> None:
+    study = write_study(tmp_path)
+    with Server(environment["PARETUNE_DATABASE_URL"], study) as server:
+        assert httpx2.get(f"{server.url}/v1/studies/small").json()["state"] == "queued"
+        taken = server.url.rpartition(":")[2]
+        assert_one_sentence(run("serve", "--port", taken), 2, "PARETUNE_PORT", "must be free to listen on")
+    assert_one_sentence(run("serve", write_study(tmp_path, budget={"trials": 7})), 5, "budget.trials")
+    assert_one_sentence(run("serve", "--host", "no.such.host.invalid"), 2, "PARETUNE_HOST")
 
 
 def test_help_names_every_command_and_the_version_of_usage_errors_is_two(run: Run) -> None:
