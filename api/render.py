@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from rich.console import Console, Group, RenderableType
@@ -29,6 +30,12 @@ def configuration(answer: ConfigurationAnswer) -> str:
     """A configuration in one line."""
     clock = "default clock" if answer.frequency_mhz is None else f"{answer.frequency_mhz} MHz"
     return f"dp {answer.dp}  tp {answer.tp}  pp {answer.pp}  microbatch {answer.microbatch}  {clock}"
+
+
+def figures(value: float) -> str:
+    """A number in four significant figures, never in powers of ten."""
+    decimals = 3 - math.floor(math.log10(abs(value))) if value else 3
+    return f"{value:.{min(max(decimals, 0), 9)}f}"
 
 
 def percent(value: float | None) -> str:
@@ -73,11 +80,11 @@ def _row(point: PointAnswer) -> list[str]:
         str(point.trial),
         *(str(value) for value in (c.dp, c.tp, c.pp, c.microbatch)),
         "default" if c.frequency_mhz is None else str(c.frequency_mhz),
-        f"{m.step_time_s:.3f}",
-        "" if m.energy_j is None else f"{m.energy_j / 1e3:.2f}",
+        figures(m.step_time_s),
+        "" if m.energy_j is None else figures(m.energy_j / 1e3),
         percent(point.slowdown),
         percent(None if point.energy_saving is None else -point.energy_saving),
-        "" if m.average_power_w is None else f"{m.average_power_w / 1e3:.2f}",
+        "" if m.average_power_w is None else figures(m.average_power_w / 1e3),
         "" if m.peak_memory_gib is None else f"{m.peak_memory_gib:.1f}",
     ]
 
@@ -114,9 +121,9 @@ def recommendation(answer: RecommendationAnswer) -> RenderableType:
     """One recommendation in two lines."""
     point = answer.point
     m = point.measurement
-    numbers = [f"{m.step_time_s:.3f} s/step"]
+    numbers = [f"{figures(m.step_time_s)} s/step"]
     if m.energy_j is not None:
-        numbers.append(f"{m.energy_j / 1e3:.2f} kJ/step")
+        numbers.append(f"{figures(m.energy_j / 1e3)} kJ/step")
     if point.slowdown is not None:
         numbers.append(f"time {percent(point.slowdown)}")
     if point.energy_saving is not None:

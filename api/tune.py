@@ -142,5 +142,5 @@ def _in_one_line(trial: TrialRecord) -> str:
     if trial.measurement is None:
         return f"{configuration}: {trial.failure_kind or TrialState(trial.state)}"
     energy_j = trial.measurement.energy_j
-    energy = "" if energy_j is None else f", {energy_j / 1e3:.1f} kJ"
-    return f"{configuration}: {trial.measurement.step_time_s:.2f} s{energy}"
+    energy = "" if energy_j is None else f", {render.figures(energy_j / 1e3)} kJ"
+    return f"{configuration}: {render.figures(trial.measurement.step_time_s)} s{energy}"

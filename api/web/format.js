@@ -4,9 +4,12 @@ export const clock = (mhz) => (mhz === null ? "default clock" : `${mhz} MHz`);
 
 export const configuration = (c) => `dp ${c.dp}, tp ${c.tp}, pp ${c.pp}, microbatch ${c.microbatch}, ${clock(c.frequency_mhz)}`;
 
-export const seconds = (value) => value.toFixed(value < 10 ? 3 : 1);
+// Four significant figures, never in powers of ten.
+const figures = (value) => value.toFixed(value === 0 ? 3 : Math.min(Math.max(3 - Math.floor(Math.log10(Math.abs(value))), 0), 9));
 
-export const kilojoules = (value) => (value === null ? "unknown" : (value / 1e3).toFixed(value < 1e5 ? 2 : 1));
+export const seconds = figures;
+
+export const kilojoules = (value) => (value === null ? "unknown" : figures(value / 1e3));
 
 export const signed = (share) => {
   if (share === null) return "";
@@ -14,7 +17,7 @@ export const signed = (share) => {
   return `${Number(text) < 0 ? "−" : "+"}${text.replace("-", "")}\u00a0%`;
 };
 
-export const kilowatts = (value) => (value === null ? "" : (value / 1e3).toFixed(2));
+export const kilowatts = (value) => (value === null ? "" : figures(value / 1e3));
 
 export const moment = (iso) => new Date(iso).toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
 

@@ -7,11 +7,12 @@ import io
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,36 @@ def findings(run: Run) -> tuple[str, list[dict[str, str]]]:
     frontier = json.dumps([answer["frontier"], answer["hypervolume_history"]])
     rows = list(csv.DictReader(io.StringIO(run("export", "small").stdout)))
     return frontier, [{k: v for k, v in row.items() if k != "gpu_seconds"} for row in rows]
+
+
+@pytest.fixture
+def two_nodes() -> Iterator[str]:
+    """The address of a real Ray cluster of two nodes with two logical GPUs each, in a process of its own."""
+    code = (
+        "import sys\n"
+        "from ray.cluster_utils import Cluster\n"
+        "node = dict(num_cpus=1, num_gpus=2, object_store_memory=80 * 2**20)\n"
+        "cluster = Cluster(initialize_head=True, head_node_args=dict(node, include_dashboard=False))\n"
+        "cluster.add_node(**node)\n"
+        "print(cluster.address, flush=True)\n"
+        "sys.stdin.read()\n"
+        "cluster.shutdown()\n"
+    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    process = subprocess.Popen([sys.executable, "-c", code], text=True, **pipes)
+    assert process.stdout is not None
+    yield next(line.strip() for line in process.stdout if re.fullmatch(r"\S+:\d+\n", line))
+    process.communicate(timeout=60)
+
+
+def test_a_study_runs_on_a_ray_cluster_that_is_there_already(tmp_path: Path, run: Run, two_nodes: str) -> None:
+    cluster = {"gpu": "A100-SXM4-80GB", "nodes": 2, "gpus_per_node": 2}
+    study = write_study(tmp_path, cluster=cluster, budget={"trials": 3})
+    done = run("tune", study, "--ray-address", two_nodes, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["counts"]["complete"] == 3
+    large = write_study(tmp_path, name="large", cluster=cluster | {"nodes": 4})
+    assert_one_sentence(run("tune", large, "--ray-address", two_nodes), 7, "8 GPUs are needed", "has 4")
 
 
 def test_every_command_that_reads_agrees_with_the_service(service: Service, run: Run) -> None:

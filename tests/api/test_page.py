@@ -115,7 +115,7 @@ def test_hovering_over_a_point_shows_its_configuration(page: Page, server: Serve
     assert "trial 0" in shown
     assert "dp 4, tp 1, pp 1, microbatch 1, default clock" in shown
     assert "1.000 s per step" in shown
-    assert "1.00 kJ per step" in shown
+    assert "1.000 kJ per step" in shown
     assert "simulated" in shown
     assert "power_capped" in shown
 
@@ -128,7 +128,7 @@ def test_a_trial_that_finishes_appears_without_a_reload(page: Page, server: Serv
     service.finish(lease, measurement(1.0, 1000.0))
     expect(page.locator("table").first.locator("tbody tr")).to_have_count(2, timeout=10_000)
     service.finish(lease, measurement(0.5, 500.0))
-    expect(page.locator("table").first.locator("tbody tr").first).to_contain_text("0.500", timeout=10_000)
+    expect(page.locator("table").first.locator("tbody tr").first).to_contain_text("0.5000", timeout=10_000)
     assert page.evaluate("performance.getEntriesByType('navigation').length") == 1
 
 
@@ -148,7 +148,7 @@ def test_recommendations_stand_beside_the_frontier_or_say_why_there_is_none(
     cards = page.locator(".card")
     expect(cards).to_have_count(3)
     expect(cards.nth(1)).to_contain_text("least energy, at most 5 % slower than the baseline")
-    expect(cards.nth(2)).to_contain_text("0.70 kJ")
+    expect(cards.nth(2)).to_contain_text("0.7000 kJ")
     expect(cards.nth(2)).to_contain_text("(simulated)")
     page.goto(f"{server.url}/#/studies/empty")
     expect(page.locator(".card").first).to_contain_text("no configuration has been measured yet")
