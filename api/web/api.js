@@ -21,7 +21,9 @@ async function request(path, options) {
 
 const at = (study, rest = "") => `/v1/studies/${encodeURIComponent(study)}${rest}`;
 
-export const studies = () => request("/v1/studies?limit=500");
+const PAGE = 50;
+export const studies = (cursor) =>
+  request(`/v1/studies?${new URLSearchParams(cursor ? { limit: PAGE, cursor } : { limit: PAGE })}`);
 export const study = (name) => request(at(name));
 export const frontier = (name) => request(at(name, "/frontier"));
 export const steer = (name, action) => request(at(name, `/${action}`), { method: "POST" });

@@ -18,7 +18,13 @@ function axis(text) {
     ticks: { color: ink() },
     grid: { color: grid() },
     border: { color: grid() },
+    grace: "5%",
   };
+}
+
+function numbered(text) {
+  const plain = axis(text);
+  return { ...plain, ticks: { ...plain.ticks, precision: 0, maxRotation: 0, autoSkipPadding: 16 } };
 }
 
 function described(point) {
@@ -33,6 +39,16 @@ function described(point) {
   if (m.flags.length) lines.push(m.flags.join(", "));
   return lines;
 }
+
+// Draws again in the other scheme's ink when the system changes it. Returns how to stop.
+function onSchemeChange(draw) {
+  const scheme = matchMedia("(prefers-color-scheme: dark)");
+  scheme.addEventListener("change", draw);
+  return () => scheme.removeEventListener("change", draw);
+}
+
+// The baseline is drawn once more as one of the frontier or the others: one point is described once.
+const once = (item, index, items) => items.findIndex((other) => other.raw.point.trial === item.raw.point.trial) === index;
 
 // Standard errors as thin crosses of 1.96 times their length to each side.
 const errorBars = {
@@ -60,7 +76,9 @@ const errorBars = {
 };
 
 function datasets(answer, place) {
-  const of = (points) => points.map((point) => ({ ...place(point), point }));
+  // A missing energy has no place on an axis of energies; as null it would be drawn at 0.
+  const placed = (point) => answer.objectives.length === 1 || point.measurement.energy_j !== null;
+  const of = (points) => points.filter(placed).map((point) => ({ ...place(point), point }));
   const frontier = {
     label: "frontier", data: of(answer.frontier), withErrors: true, showLine: answer.objectives.length > 1,
     borderColor: "#0072B2", backgroundColor: "#0072B2", borderWidth: 2, pointRadius: 5, pointHoverRadius: 7,
@@ -87,25 +105,34 @@ export function frontierChart(canvas) {
       interaction: { mode: "nearest", intersect: true },
       plugins: {
         legend: { position: "bottom", labels: { color: ink(), usePointStyle: true } },
-        tooltip: { callbacks: { title: ([item]) => `trial ${item.raw.point.trial}`, label: (item) => described(item.raw.point) } },
+        tooltip: { filter: once, callbacks: { title: ([item]) => `trial ${item.raw.point.trial}`, label: (item) => described(item.raw.point) } },
       },
     },
     plugins: [errorBars],
   });
+  let shown = null;
+  const draw = () => shown && show(shown);
+  const forget = onSchemeChange(draw);
+  function show(answer) {
+    shown = answer;
+    const timed = answer.objectives.length === 1;
+    const place = timed
+      ? (point) => ({ x: point.trial, y: point.measurement.step_time_s })
+      : (point) => ({ x: point.measurement.step_time_s, y: point.measurement.energy_j / 1e3 });
+    chart.data.datasets = datasets(answer, place);
+    for (const dataset of timed ? chart.data.datasets : []) dataset.withErrors = false;
+    chart.options.scales = timed
+      ? { x: numbered("trial"), y: axis("seconds per optimizer step") }
+      : { x: axis("seconds per step"), y: axis("kJ per step, all GPUs") };
+    chart.options.plugins.legend.labels.color = ink();
+    chart.update();
+  }
   return {
-    show(answer) {
-      const timed = answer.objectives.length === 1;
-      const place = timed
-        ? (point) => ({ x: point.trial, y: point.measurement.step_time_s })
-        : (point) => ({ x: point.measurement.step_time_s, y: point.measurement.energy_j / 1e3 });
-      chart.data.datasets = datasets(answer, place);
-      for (const dataset of timed ? chart.data.datasets : []) dataset.withErrors = false;
-      chart.options.scales = timed
-        ? { x: axis("trial"), y: axis("seconds per optimizer step") }
-        : { x: axis("seconds per step"), y: axis("kJ per step, all GPUs") };
-      chart.update();
+    show,
+    close: () => {
+      forget();
+      chart.destroy();
     },
-    close: () => chart.destroy(),
   };
 }
 
@@ -119,13 +146,18 @@ export function hypervolumeChart(canvas) {
       plugins: { legend: { display: false }, tooltip: { intersect: false, mode: "index" } },
     },
   });
+  function show(history) {
+    chart.data.labels = history.map((_, index) => index + 1);
+    chart.data.datasets[0].data = history;
+    chart.options.scales = { x: numbered("finished trials"), y: { ...axis("hypervolume"), beginAtZero: true } };
+    chart.update();
+  }
+  const forget = onSchemeChange(() => show(chart.data.datasets[0].data));
   return {
-    show(history) {
-      chart.data.labels = history.map((_, index) => index + 1);
-      chart.data.datasets[0].data = history;
-      chart.options.scales = { x: axis("finished trials"), y: { ...axis("hypervolume"), beginAtZero: true } };
-      chart.update();
+    show,
+    close: () => {
+      forget();
+      chart.destroy();
     },
-    close: () => chart.destroy(),
   };
 }

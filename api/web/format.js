@@ -21,6 +21,8 @@ export const kilowatts = (value) => (value === null ? "" : figures(value / 1e3))
 
 export const moment = (iso) => new Date(iso).toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
 
+export const done = (counts) => counts.complete + counts.infeasible + counts.failed + counts.stopped + counts.lost;
+
 export const provenance = (study) => {
   if (study.simulated) return "Simulated: no GPU was measured.";
   if (study.replayed) return "Replayed from a measured table.";

@@ -1,6 +1,7 @@
 // Following events. The browser reconnects by itself with the last event's id; we only say when the line is down.
 
 const QUIET_MS = 400;
+const REOPEN_MS = 2000;
 const KINDS = [
   "study.created", "study.deleted", "study.queued", "study.running", "study.paused", "study.stopping",
   "study.cancelling", "study.completed", "study.stopped", "study.cancelled", "study.failed", "study.waiting",
@@ -8,11 +9,29 @@ const KINDS = [
   "trial.lost", "trial.requeued",
 ];
 
-// Calls changed() soon after any event, at most once every QUIET_MS, and after each reconnection. Returns how to stop.
+// Runs work one at a time; what is asked for meanwhile is done once more afterwards.
+export function oneAtATime(work) {
+  let busy = false;
+  let again = false;
+  return async () => {
+    again = busy;
+    if (busy) return;
+    busy = true;
+    do {
+      again = false;
+      await work();
+    } while (again);
+    busy = false;
+  };
+}
+
+// Calls changed() soon after any event, at most once every QUIET_MS, and after each opening: what happened before the
+// stream was open is not in it. Returns how to stop.
 export function follow(path, changed) {
   const connection = document.getElementById("connection");
+  let source = null;
   let timer = null;
-  let lost = false;
+  let retry = null;
   const soon = () => {
     timer ??= setTimeout(() => {
       timer = null;
@@ -23,20 +42,25 @@ export function follow(path, changed) {
     connection.dataset.state = state;
     connection.textContent = text;
   };
-  const source = new EventSource(path);
-  for (const kind of KINDS) source.addEventListener(kind, soon);
-  source.addEventListener("open", () => {
-    say("live", "live");
-    if (lost) soon();
-    lost = false;
-  });
-  let retry = null;
-  source.addEventListener("error", () => {
-    lost = true;
-    say("lost", "connection lost, trying again");
-    // A stream that was answered with an error is not tried again by the browser: the study may be gone.
-    if (source.readyState === EventSource.CLOSED) retry = setTimeout(changed, 2000);
-  });
+  const open = () => {
+    source = new EventSource(path);
+    for (const kind of KINDS) source.addEventListener(kind, soon);
+    source.addEventListener("open", () => {
+      say("live", "live");
+      soon();
+    });
+    source.addEventListener("error", () => {
+      say("lost", "connection lost, trying again");
+      // The browser gives up where the answer is an error: the database may be away, or the study gone.
+      if (source.readyState === EventSource.CLOSED) {
+        retry = setTimeout(() => {
+          changed();
+          open();
+        }, REOPEN_MS);
+      }
+    });
+  };
+  open();
   return () => {
     source.close();
     clearTimeout(timer);

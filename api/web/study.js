@@ -4,7 +4,7 @@ import * as api from "./api.js";
 import { frontierChart, hypervolumeChart } from "./charts.js";
 import { make, table } from "./dom.js";
 import * as format from "./format.js";
-import { follow } from "./live.js";
+import { follow, oneAtATime } from "./live.js";
 
 const ACTIONS = {
   queued: ["pause", "stop", "cancel"],
@@ -18,14 +18,15 @@ const HINTS = {
   stop: "running trials end, then the study",
   cancel: "running trials are killed",
 };
+const FASTEST = { title: "fastest", query: { policy: "fastest" } };
 const POLICIES = [
-  { policy: "fastest" },
-  { policy: "least_energy", max_slowdown: 0.05 },
-  { policy: "least_energy" },
+  FASTEST,
+  { title: "least energy, at most 5 % slower than the baseline", query: { policy: "least_energy", max_slowdown: 0.05 } },
+  { title: "least energy", query: { policy: "least_energy" } },
 ];
 
 const pointColumns = [
-  ["trial", (p) => String(p.trial)],
+  ["trial", (p) => `${p.trial}${p.isBaseline ? " (baseline)" : ""}`],
   ["dp", (p) => String(p.configuration.dp)],
   ["tp", (p) => String(p.configuration.tp)],
   ["pp", (p) => String(p.configuration.pp)],
@@ -42,14 +43,14 @@ const energyColumns = [
 ];
 const infeasibleColumns = [
   ["trial", (t) => String(t.number)],
-  ["configuration", (t) => format.configuration(t.configuration), "text"],
-  ["why", (t) => (t.failure_kind ?? "").replaceAll("_", " "), "text"],
+  ["configuration", (t) => format.configuration(t.configuration), "text wrap"],
+  ["why", (t) => (t.failure_kind ?? "").replaceAll("_", " "), "text wrap"],
   ["message", (t) => t.message ?? "", "text wrap"],
 ];
 
 async function recommended(name, policy) {
   try {
-    const answer = await api.recommendation(name, policy);
+    const answer = await api.recommendation(name, policy.query);
     const m = answer.point.measurement;
     const numbers = [`${format.seconds(m.step_time_s)} s`];
     if (m.energy_j !== null) numbers.push(`${format.kilojoules(m.energy_j)} kJ`);
@@ -57,41 +58,47 @@ async function recommended(name, policy) {
     if (answer.point.energy_saving !== null) numbers.push(`energy ${format.signed(-answer.point.energy_saving)}`);
     const source = m.source === "measured" ? "" : ` (${m.source})`;
     return make(
-      "div", { class: "card" }, make("h3", {}, answer.description),
+      "div", { class: "card" }, make("h3", {}, policy.title),
       make("p", {}, format.configuration(answer.point.configuration)),
       make("p", { class: "soft" }, numbers.join(", ") + source),
     );
   } catch (error) {
     if (error.status !== 409) throw error;
-    const title = policy.policy.replaceAll("_", " ");
-    return make("div", { class: "card" }, make("h3", {}, title), make("p", { class: "soft" }, error.message));
+    return make("div", { class: "card" }, make("h3", {}, policy.title), make("p", { class: "soft" }, error.message));
   }
 }
+
+const sentence = (error) => (error instanceof api.Problem ? error.message : "the service does not answer");
 
 function fact(name, value) {
   return make("span", {}, `${name} `, make("b", {}, value));
 }
 
-function head(study, counts, hypervolume, act) {
-  const done = counts.complete + counts.infeasible + counts.failed + counts.stopped + counts.lost;
-  const buttons = (ACTIONS[study.state] ?? []).map((action) =>
-    make("button", { type: "button", title: HINTS[action], onclick: () => act(action) }, action)
-  );
+function head(study, counts, hypervolume) {
   const word = format.provenance(study);
   return [
-    make("p", {}, make("a", { href: "#/" }, "← all studies")),
-    make("h1", {}, study.name),
     make("p", {}, make("span", { class: "state" }, study.state), study.state_reason ? ` ${study.state_reason}` : ""),
     word ? make("p", { class: "notice" }, word) : null,
     make(
       "div", { class: "facts" },
-      fact("trials", `${done} of ${study.budget_trials}`), fact("running", String(counts.running)),
+      fact("trials", `${format.done(counts)} of ${study.budget_trials}`), fact("running", String(counts.running)),
       fact("infeasible", String(counts.infeasible)), fact("failed", String(counts.failed + counts.lost)),
       fact("hypervolume", hypervolume.toFixed(4)),
       fact(study.simulated ? "simulated GPU-hours" : study.replayed ? "replayed GPU-hours" : "GPU-hours", counts.gpu_hours.toFixed(2)),
     ),
-    buttons.length ? make("div", { class: "actions" }, ...buttons) : null,
   ].filter((element) => element !== null);
+}
+
+// Changed only with the state: a button that is replaced by each event loses its focus, and the click it is in.
+function showActions(actions, state, act) {
+  if (actions.dataset.state === state) return;
+  const focused = actions.contains(document.activeElement);
+  actions.dataset.state = state;
+  actions.replaceChildren(...(ACTIONS[state] ?? []).map((action) =>
+    make("button", { type: "button", title: HINTS[action], onclick: () => act(action) }, action)
+  ));
+  // Not to another button: a second press of the same key would do something else.
+  if (focused) actions.closest("main").focus({ preventScroll: true });
 }
 
 function tables(answer) {
@@ -104,81 +111,96 @@ function tables(answer) {
       ? table("fastest first; the baseline last", columns, rows, (row) => (row.isBaseline ? "baseline" : null))
       : make("p", { class: "soft" }, "No trial has finished yet.")
   );
+  const unknown = answer.others.filter((point) => point.role === "no_energy");
+  if (unknown.length) {
+    found.push(make("h2", {}, "Energy unknown"), table("measured, but not on the chart", pointColumns, unknown));
+  }
   if (answer.infeasible.length) {
     found.push(make("h2", {}, "Infeasible"), table("what did not fit, or was refused", infeasibleColumns, answer.infeasible));
   }
   return found;
 }
 
-// Shows a study in an element and keeps it up to date. Returns how to stop.
-export function showStudy(view, name) {
-  const top = make("div");
-  const problem = make("p", { class: "error", role: "alert" });
-  const canvas = make("canvas", { role: "img", "aria-label": "Time and energy of every measured configuration; the table below has the frontier" });
-  const small = make("canvas", { role: "img", "aria-label": "Hypervolume after each finished trial" });
-  const cards = make("div");
-  const below = make("div");
-  const body = make(
-    "div", {},
+const back = () => make("p", {}, make("a", { href: "#/" }, "← all studies"));
+
+// What stays while answers come: returns its parts.
+function frame(view, name) {
+  const parts = {
+    heading: make("h1", {}, name), top: make("div"), actions: make("div", { class: "actions" }),
+    problem: make("p", { class: "error", role: "alert" }), title: make("h2"), cards: make("div"), below: make("div"),
+    canvas: make("canvas", { role: "img" }),
+    small: make("canvas", { role: "img", "aria-label": "Hypervolume after each finished trial" }),
+  };
+  view.replaceChildren(
+    back(), parts.heading, parts.top, parts.actions, parts.problem,
     make(
       "div", { class: "columns" },
-      make("section", { "aria-label": "frontier" }, make("h2", {}, "Time and energy"), make("div", { class: "chart" }, canvas)),
-      make("section", { "aria-label": "recommendations" }, make("h2", {}, "What to run"), cards, make("h2", {}, "Progress"), make("div", { class: "chart small" }, small)),
+      make("section", { class: "filled", "aria-label": "chart" }, parts.title, make("div", { class: "chart" }, parts.canvas)),
+      make("section", { "aria-label": "recommendations" }, make("h2", {}, "What to run"), parts.cards, make("h2", {}, "Progress"), make("div", { class: "chart small" }, parts.small)),
     ),
-    below,
+    parts.below,
   );
-  view.replaceChildren(top, problem, body);
-  const chart = frontierChart(canvas);
-  const progress = hypervolumeChart(small);
+  return parts;
+}
+
+// Shows a study in an element and keeps it up to date. Returns how to stop.
+export function showStudy(view, name) {
+  const parts = frame(view, name);
+  const chart = frontierChart(parts.canvas);
+  const progress = hypervolumeChart(parts.small);
+  let left = false;
+  let unanswered = false;
   const act = async (action) => {
+    let said = "";
     try {
       await api.steer(name, action);
-      problem.textContent = "";
     } catch (error) {
-      problem.textContent = error.message;
+      said = sentence(error);
     }
+    if (left) return;
+    unanswered = false;
+    parts.problem.textContent = said;
     refresh();
   };
-  let busy = false;
-  let again = false;
-  const refresh = async () => {
-    // One at a time: what changed meanwhile is fetched once more afterwards.
-    if (busy) {
-      again = true;
-      return;
-    }
-    busy = true;
+  const show = (answer, recommendations) => {
+    const timed = answer.objectives.length === 1;
+    parts.heading.textContent = answer.study.name;
+    parts.top.replaceChildren(...head(answer.study, answer.counts, answer.hypervolume));
+    showActions(parts.actions, answer.study.state, act);
+    parts.title.textContent = timed ? "Step time by trial" : "Time and energy";
+    parts.canvas.setAttribute("aria-label", `${parts.title.textContent} of every measured configuration; the table below has the best`);
+    chart.show(answer);
+    progress.show(answer.hypervolume_history);
+    parts.cards.replaceChildren(...recommendations);
+    parts.below.replaceChildren(...tables(answer));
+    if (unanswered) parts.problem.textContent = "";
+    unanswered = false;
+  };
+  const refresh = oneAtATime(async () => {
+    // An answer that comes after the view was left must not touch the next one.
+    if (left) return;
     try {
       const answer = await api.frontier(name);
-      const found = await Promise.all(POLICIES.map((policy) => recommended(name, policy)));
-      top.replaceChildren(...head(answer.study, answer.counts, answer.hypervolume, act));
-      chart.show(answer);
-      progress.show(answer.hypervolume_history);
-      cards.replaceChildren(...found);
-      below.replaceChildren(...tables(answer));
+      const policies = answer.objectives.length === 1 ? [FASTEST] : POLICIES;
+      const recommendations = await Promise.all(policies.map((policy) => recommended(name, policy)));
+      if (!left) show(answer, recommendations);
     } catch (error) {
-      gone(error);
+      if (!left) failed(error);
     }
-    busy = false;
-    if (again) {
-      again = false;
-      refresh();
-    }
-  };
-  const gone = (error) => {
-    if (error.status === 404) {
-      stop();
-      view.replaceChildren(
-        make("p", {}, make("a", { href: "#/" }, "← all studies")), make("h1", {}, name),
-        make("p", { class: "error", role: "alert" }, `${error.message}; it may have been deleted.`),
-      );
-    } else {
-      problem.textContent = error instanceof api.Problem ? error.message : "the service does not answer";
-    }
+  });
+  const failed = (error) => {
+    unanswered = true;
+    parts.problem.textContent = sentence(error);
+    if (error.status !== 404) return;
+    stop();
+    const text = `${error.message}; it may have been deleted.`;
+    view.replaceChildren(back(), make("h1", {}, name), make("p", { class: "error", role: "alert" }, text));
   };
   refresh();
   const unfollow = follow(api.eventsPath(name), refresh);
   const stop = () => {
+    if (left) return;
+    left = true;
     unfollow();
     chart.close();
     progress.close();

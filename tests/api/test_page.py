@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from builders import measurement, table
-from playwright.sync_api import Browser, Page, expect
+from findings import with_findings
+from playwright.sync_api import Page, expect
 from server import Server
 from service import Service
-
-from tuner.states import StudyEvent
-from tuner.trial import FailureKind, TrialFailure
 
 # Where a point is drawn, as the chart itself says; the page has no other use for it.
 POINT = """(label) => {
@@ -31,48 +28,6 @@ TOOLTIP = """() => {
 }"""
 
 
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'paretune.db'}"
-
-
-@pytest.fixture
-def service(url: str) -> Iterator[Service]:
-    made = Service(url)
-    yield made
-    made.repository.close()
-
-
-@pytest.fixture
-def server(url: str, service: Service) -> Iterator[Server]:
-    with Server(url) as running:
-        yield running
-
-
-@pytest.fixture
-def page(chromium: Browser) -> Iterator[Page]:
-    """A tab that fails its test on any error or warning in the console, a violated policy among them."""
-    opened = chromium.new_page(viewport={"width": 1280, "height": 900})
-    complaints: list[str] = []
-    opened.on("console", lambda m: complaints.append(m.text) if m.type in ("error", "warning") else None)
-    opened.on("pageerror", lambda error: complaints.append(str(error)))
-    yield opened
-    opened.close()
-    assert [c for c in complaints if not c.startswith("Failed to load resource")] == []
-
-
-def with_findings(service: Service) -> None:
-    lease = service.started()
-    for outcome in (
-        measurement(1.0, 1000.0, flags=("power_capped",)),
-        measurement(1.2, 700.0, step_time_sem_s=0.01, energy_sem_j=5.0),
-        measurement(1.3, 900.0),
-        measurement(9.0, 100.0),
-        TrialFailure(FailureKind.out_of_memory, "<img src=x onerror=alert(1)> needs 99 GiB"),
-    ):
-        service.finish(lease, outcome)
-
-
 def test_without_studies_the_page_says_how_to_start_one(page: Page, server: Server) -> None:
     page.goto(server.url)
     expect(page.get_by_text("paretune tune STUDY.yaml")).to_be_visible()
@@ -84,7 +39,8 @@ def test_studies_are_listed_and_lead_to_their_frontier(page: Page, server: Serve
     page.goto(server.url)
     rows = page.locator("tbody tr")
     expect(rows).to_have_count(2)
-    expect(rows.nth(1)).to_contain_text("simulated (simulated)")
+    expect(rows.nth(1)).to_contain_text("simulated")
+    expect(rows.nth(1)).to_contain_text("5 of 6")
     page.get_by_role("link", name="small").click()
     expect(page.get_by_role("heading", name="small")).to_be_visible()
     expect(page).to_have_title("small · Paretune")
@@ -118,18 +74,8 @@ def test_hovering_over_a_point_shows_its_configuration(page: Page, server: Serve
     assert "1.000 kJ per step" in shown
     assert "simulated" in shown
     assert "power_capped" in shown
-
-
-def test_a_trial_that_finishes_appears_without_a_reload(page: Page, server: Server, service: Service) -> None:
-    lease = service.started()
-    page.goto(f"{server.url}/#/studies/small")
-    expect(page.get_by_text("No trial has finished yet.")).to_be_visible()
-    expect(page.locator("#connection")).to_have_text("live")
-    service.finish(lease, measurement(1.0, 1000.0))
-    expect(page.locator("table").first.locator("tbody tr")).to_have_count(2, timeout=10_000)
-    service.finish(lease, measurement(0.5, 500.0))
-    expect(page.locator("table").first.locator("tbody tr").first).to_contain_text("0.5000", timeout=10_000)
-    assert page.evaluate("performance.getEntriesByType('navigation').length") == 1
+    # It is the baseline and on the frontier: one point all the same.
+    assert shown.count("1.000 s per step") == 1
 
 
 def test_markup_from_a_trainer_is_shown_as_text(page: Page, server: Server, service: Service) -> None:
@@ -152,6 +98,9 @@ def test_recommendations_stand_beside_the_frontier_or_say_why_there_is_none(
     expect(cards.nth(2)).to_contain_text("(simulated)")
     page.goto(f"{server.url}/#/studies/empty")
     expect(page.locator(".card").first).to_contain_text("no configuration has been measured yet")
+    titles = page.locator(".card h3")
+    expect(titles.nth(1)).to_have_text("least energy, at most 5 % slower than the baseline")
+    expect(titles.nth(2)).to_have_text("least energy")
 
 
 def test_buttons_steer_the_study_and_offer_only_what_its_state_allows(
@@ -169,24 +118,6 @@ def test_buttons_steer_the_study_and_offer_only_what_its_state_allows(
     expect(page.get_by_role("button")).to_have_count(0)
 
 
-def test_a_change_made_elsewhere_is_shown(page: Page, server: Server, service: Service) -> None:
-    study = service.submit()
-    page.goto(f"{server.url}/#/studies/small")
-    expect(page.locator("#connection")).to_have_text("live")
-    service.repository.act(study, StudyEvent.pause)
-    expect(page.locator(".state")).to_have_text("paused", timeout=10_000)
-
-
-def test_a_study_that_is_deleted_while_it_is_shown_says_so(page: Page, server: Server, service: Service) -> None:
-    service.submit()
-    page.goto(f"{server.url}/#/studies/small")
-    expect(page.locator("#connection")).to_have_text("live")
-    service.repository.delete_study("small")
-    expect(page.get_by_role("alert")).to_have_text(
-        "there is no study 'small'; it may have been deleted.", timeout=10_000
-    )
-
-
 def test_a_time_only_study_shows_no_energies(page: Page, server: Server, service: Service) -> None:
     rows = table("4,1,1,1,,,1,,,ok\n2,2,1,1,,,2,,,ok\n")
     lease = service.started(runner={"kind": "replay", "csv": rows}, space={})
@@ -194,7 +125,39 @@ def test_a_time_only_study_shows_no_energies(page: Page, server: Server, service
     page.goto(f"{server.url}/#/studies/small")
     expect(page.get_by_text("Replayed from a measured table.")).to_be_visible()
     expect(page.locator("th").first).to_be_visible()
+    expect(page.get_by_role("heading", name="Step time by trial")).to_be_visible()
+    expect(page.locator(".card h3")).to_have_text("fastest")
+    assert "energy" not in page.locator("main").inner_text()
     assert not [heading for heading in page.locator("th").all_inner_texts() if "kJ" in heading]
+
+
+def test_a_baseline_without_an_energy_is_listed_and_not_drawn_at_zero(
+    page: Page, server: Server, service: Service
+) -> None:
+    lease = service.started()
+    service.finish(lease, measurement(1.0, None))
+    service.finish(lease, measurement(1.2, 900.0))
+    page.goto(f"{server.url}/#/studies/small")
+    expect(page.get_by_role("heading", name="Energy unknown")).to_be_visible()
+    assert page.evaluate(COUNTS) == {"frontier": 1}
+
+
+def test_the_charts_change_with_the_colour_scheme(page: Page, server: Server, service: Service) -> None:
+    with_findings(service)
+    page.emulate_media(color_scheme="light")
+    page.goto(f"{server.url}/#/studies/small")
+    expect(page.locator("tbody tr").first).to_be_visible()
+    page.emulate_media(color_scheme="dark")
+    page.wait_for_function("""() => {
+        const soft = getComputedStyle(document.documentElement).getPropertyValue('--soft').trim();
+        return [...document.querySelectorAll('canvas')].every(
+            (canvas) => Chart.getChart(canvas).options.scales.x.ticks.color === soft);
+    }""")
+
+
+def test_an_address_that_cannot_be_decoded_is_no_study(page: Page, server: Server, service: Service) -> None:
+    page.goto(f"{server.url}/#/studies/%")
+    expect(page.get_by_role("alert")).to_contain_text("there is no study '%'")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -218,16 +181,3 @@ def test_the_page_asks_nobody_but_its_own_server(page: Page, server: Server, ser
     page.goto(f"{server.url}/#/studies/small")
     expect(page.locator("tbody tr").first).to_be_visible()
     assert [address for address in asked if not re.match(re.escape(server.url), address)] == []
-
-
-def test_the_page_lives_through_a_restart_of_the_server(page: Page, url: str, service: Service) -> None:
-    lease = service.started()
-    with Server(url) as first:
-        port = first.url.rpartition(":")[2]
-        page.goto(f"{first.url}/#/studies/small")
-        expect(page.locator("#connection")).to_have_text("live")
-    expect(page.locator("#connection")).to_have_text("connection lost, trying again", timeout=10_000)
-    service.finish(lease, measurement(1.0, 1000.0))
-    with Server(url, port=port):
-        expect(page.locator("table").first.locator("tbody tr")).to_have_count(2, timeout=20_000)
-        expect(page.locator("#connection")).to_have_text("live")
