@@ -13,10 +13,10 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import FileResponse
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.staticfiles import StaticFiles
-from tuner.store.repository import Repository
 
 from api import problems
 from api.routes import events, health, studies
+from tuner.store.repository import Repository
 
 _HEADERS = {
     "Content-Security-Policy": (

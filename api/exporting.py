@@ -6,9 +6,8 @@ import csv
 import io
 from collections.abc import Sequence
 
-from tuner.store.records import TrialRecord
-
 from tuner.states import TrialState
+from tuner.store.records import TrialRecord
 from tuner.trial import FailureKind
 
 COLUMNS = (

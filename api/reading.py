@@ -6,9 +6,6 @@ import json
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tuner.store.records import StudyRecord, TrialRecord
-from tuner.store.repository import Repository
-
 from api.schemas import (
     ConfigurationAnswer,
     CountsAnswer,
@@ -24,6 +21,8 @@ from tuner.policy import Policy, Recommendation, recommend
 from tuner.result import Reference, Result, evaluate
 from tuner.space import Space, build_space
 from tuner.spec import StudySpec
+from tuner.store.records import StudyRecord, TrialRecord
+from tuner.store.repository import Repository
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

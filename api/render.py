@@ -157,7 +157,7 @@ def study_table(answer: StudyDetailAnswer) -> RenderableType:
         ("runner", answer.runner + (f" ({word})" if (word := provenance(answer.runner)) else "")),
         ("space", f"{answer.configurations} configurations"),
         ("trials", f"{reached or 'none'} of {answer.budget_trials}"),
-        ("GPU-hours", f"{answer.counts.gpu_hours:.2f}"),
+        (" ".join(filter(None, (_short(answer.runner), "GPU-hours"))), f"{answer.counts.gpu_hours:.2f}"),
     ):
         table.add_row(name, value)
     return table

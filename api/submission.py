@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from tuner.store.records import NewStudy
-
 from tuner.search.requirements import require_gp
 from tuner.space import build_space
 from tuner.spec import StudySpec, fingerprint
+from tuner.store.records import NewStudy
 
 
 def new_study(spec: StudySpec) -> NewStudy:

@@ -155,11 +155,7 @@ class Dispatcher:
         may_open = True
         # Longest without a new launch first: whoever opens one goes to the end of the line.
         for campaign in list(self._campaigns):
-            needs = campaign.space.cluster.world_size
-            if needs > total and campaign.record.state is StudyState.running:
-                reason = f"waits for a larger cluster: it needs {needs} GPUs and the Ray cluster has {total}"
-                if campaign.record.state_reason != reason:
-                    self._guarded(campaign, self._store.set_waiting, campaign.lease, reason)
+            if self._waits_for_a_larger_cluster(campaign, total):
                 continue
             opened = campaign.launches_opened
             free = total - sum(known.gpus_in_use for known in self._campaigns)
@@ -169,6 +165,17 @@ class Dispatcher:
             if campaign in self._campaigns and campaign.launches_opened > opened:
                 self._campaigns.remove(campaign)
                 self._campaigns.append(campaign)
+
+    def _waits_for_a_larger_cluster(self, campaign: Campaign, total: int) -> bool:
+        """Whether the study cannot run here at all; it is said in the study, and taken back when it can."""
+        if campaign.record.state is not StudyState.running:
+            return False
+        needs, reason = campaign.space.cluster.world_size, None
+        if needs > total:
+            reason = f"waits for a larger cluster: it needs {needs} GPUs and the Ray cluster has {total}"
+        if campaign.record.state_reason != reason:
+            self._guarded(campaign, self._store.set_waiting, campaign.lease, reason)
+        return reason is not None
 
     def _let_go(self) -> None:
         """Release studies that ended, and paused ones once nothing of them runs."""

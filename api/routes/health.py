@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
-from tuner.store.migrate import check_revision
 
 from api.deps import Store
+from tuner.store.migrate import check_revision
 
 router = APIRouter(tags=["health"])
 

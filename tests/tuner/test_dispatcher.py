@@ -264,6 +264,7 @@ def test_a_study_too_large_for_the_cluster_says_what_it_waits_for_and_runs_when_
     assert world.study(study).state_reason == "waits for a larger cluster: it needs 4 GPUs and the Ray cluster has 2"
     assert world.trials(study) == []
     world.cluster.size = 4
+    eventually(dispatcher.turn, lambda: world.study(study).state_reason is None)
     world.work(study, dispatcher=dispatcher)
     assert world.study(study).state is StudyState.completed
 

@@ -159,8 +159,8 @@ class Ownership:
 
         return write(self.engine, work)
 
-    def set_waiting(self, lease: Lease, reason: str) -> None:
-        """Say what the study waits for.
+    def set_waiting(self, lease: Lease, reason: str | None) -> None:
+        """Say what the study waits for, or that it waits no longer.
 
         Raises:
             LeaseLost: Another dispatcher took it over.
@@ -169,7 +169,9 @@ class Ownership:
         def work(session: Session) -> None:
             row = _held(session, lease)
             row.state_reason = reason
-            record(session, row, "study.waiting", self._now(), reason=row.state_reason)
+            record(
+                session, row, "study.waiting" if reason else f"study.{row.state}", self._now(), reason=row.state_reason
+            )
 
         write(self.engine, work)
 
