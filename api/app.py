@@ -15,6 +15,7 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.staticfiles import StaticFiles
 
 from api import problems
+from api.head import HeadMiddleware
 from api.routes import events, health, studies
 from tuner.store.repository import Repository
 
@@ -47,9 +48,12 @@ def create_app(repository: Repository) -> FastAPI:
     app.state.repository = repository
     app.add_middleware(GZipMiddleware, minimum_size=1024)
     app.middleware("http")(_add_headers)
+    app.add_middleware(HeadMiddleware)
     problems.install(app)
+    app.state.routes = []
     for module in (studies, events, health):
         app.include_router(module.router)
+        app.state.routes += module.router.routes
     _serve_page(app)
     return app
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import logging
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse
+from starlette.responses import Response
+from starlette.routing import Match
 
 from api.schemas import ProblemAnswer
 from tuner.errors import Conflict, DatabaseUnavailable, FieldProblem, InvalidInput, ParetuneError
@@ -36,7 +39,7 @@ def install(app: FastAPI) -> None:
 
 def problem(
     request: Request, type_: str, title: str, status: int, detail: str, fields: tuple[FieldProblem, ...] = ()
-) -> JSONResponse:
+) -> Response:
     """One problem as a response."""
     body = ProblemAnswer(
         type=TYPE_PREFIX + type_,
@@ -47,10 +50,11 @@ def problem(
         errors=[{"field": f.field, "value": _shown(f.value), "reason": f.reason} for f in fields],
     )
     headers = {"Retry-After": str(_RETRY_AFTER_S)} if status == HTTPStatus.SERVICE_UNAVAILABLE else None
-    return JSONResponse(body.model_dump(mode="json"), status, headers, media_type=PROBLEM_JSON)
+    # As ASCII: what was refused may be text that no encoding can carry.
+    return Response(json.dumps(body.model_dump()), status, headers, media_type=PROBLEM_JSON)
 
 
-def _on_paretune_error(request: Request, error: Exception) -> JSONResponse:
+def _on_paretune_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ParetuneError)
     fields: tuple[FieldProblem, ...] = ()
     if isinstance(error, InvalidInput):
@@ -62,26 +66,50 @@ def _on_paretune_error(request: Request, error: Exception) -> JSONResponse:
     return problem(request, error.type, error.title, error.status, str(error), fields)
 
 
-def _on_invalid_request(request: Request, error: Exception) -> JSONResponse:
+def _on_invalid_request(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    fields = []
-    for detail in error.errors():
-        where = ".".join(str(part) for part in detail["loc"])
-        reason = "is required" if detail["type"] == "missing" else detail["msg"].replace("Input should", "must")
-        fields.append(FieldProblem(where, None if detail["type"] == "missing" else detail["input"], reason))
-    invalid = InvalidInput(*fields)
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if any(detail["loc"] == ("body",) for detail in error.errors()) and media_type != "application/json":
+        status = HTTPStatus.UNSUPPORTED_MEDIA_TYPE
+        shown = media_type or "missing"
+        detail = f"Content-Type: {shown}: must be application/json"
+        return problem(request, "unsupported-media-type", status.phrase, status, detail)
+    invalid = InvalidInput(*(_field_problem(detail) for detail in error.errors()))
     return problem(request, invalid.type, invalid.title, invalid.status, str(invalid), invalid.problems)
 
 
-def _on_http_error(request: Request, error: Exception) -> JSONResponse:
+def _field_problem(detail: Mapping[str, Any]) -> FieldProblem:
+    where = ".".join(str(part) for part in detail["loc"])
+    if detail["type"] == "missing":
+        return FieldProblem(where, None, "is required")
+    if detail["type"] == "json_invalid":
+        reason = detail["ctx"]["error"]
+        return FieldProblem("body", f"character {detail['loc'][-1]}", f"is no JSON: {reason}")
+    reason = detail["msg"].replace("Input should", "must").replace("be a valid dictionary", "be a JSON object")
+    return FieldProblem(where, detail["input"], reason)
+
+
+def _on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     status = HTTPStatus(error.status_code)
     answer = problem(request, status.phrase.lower().replace(" ", "-"), status.phrase, status, str(error.detail))
     answer.headers.update(error.headers or {})
+    if status == HTTPStatus.METHOD_NOT_ALLOWED:
+        # The router names the methods of one route only, and a path can have several.
+        answer.headers["Allow"] = ", ".join(sorted(_methods_at(request)))
     return answer
 
 
-def _on_bug(request: Request, error: Exception) -> JSONResponse:
+def _methods_at(request: Request) -> set[str]:
+    methods: set[str] = set()
+    for route in request.app.state.routes:
+        allowed: set[str] = route.methods
+        if any(route.matches(dict(request.scope) | {"method": method})[0] is Match.FULL for method in allowed):
+            methods |= allowed
+    return methods | ({"HEAD"} if "GET" in methods else set())
+
+
+def _on_bug(request: Request, error: Exception) -> Response:
     _log.error("%s %s", request.method, request.url.path, exc_info=error)
     base = ParetuneError
     return problem(request, base.type, base.title, base.status, "an internal error; the server's log has the details")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import asdict
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -257,6 +258,7 @@ def parse_as(schema: type[Section], data: Any) -> Section:
     """Validate data against a schema, with errors in our one shape."""
     if not isinstance(data, dict):
         raise InvalidInput.of("document", data, f"must be a mapping with the fields {_names(schema)}")
+    _check_text(data)
     try:
         return schema.model_validate(data)
     except ValidationError as error:
@@ -271,12 +273,29 @@ def parse_as(schema: type[Section], data: Any) -> Section:
         ) from None
 
 
+def _check_text(value: Any, path: str = "") -> None:
+    """Refuse text that no encoding can carry: JSON can spell half a character, which no file or database takes."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            _check_text(str(key), f"{path}.(a key)" if path else "(a key)")
+            _check_text(inner, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            _check_text(inner, f"{path}.{index}")
+    elif isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise InvalidInput.of(path, value, "must be text that UTF-8 can encode") from None
+
+
 def field_problems(error: ValidationError, schema: type[BaseModel]) -> tuple[FieldProblem, ...]:
     """Translate pydantic's errors: dotted path, the value given, what is valid."""
     problems: dict[str, tuple[Any, str]] = {}
     for detail in error.errors(include_url=False, include_context=True):
         path = [str(part) for part in detail["loc"] if not _is_tag(part)]
         reason = detail["msg"].removeprefix("Value error, ").replace("Input should", "must").rstrip(".")
+        reason = re.sub(r"be a valid dictionary( or .*)?$", "be a mapping", reason)
         value = detail["input"]
         if detail["type"] == "missing":
             value, reason = None, "is required"

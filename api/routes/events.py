@@ -19,8 +19,11 @@ from tuner.store.repository import Repository
 router = APIRouter(prefix="/v1", tags=["events"])
 _POLL_S = 0.5
 _BATCH = 200
-LastEventId = Annotated[int | None, Header(description="Sent by a browser that reconnects.", ge=0)]
-After = Annotated[int | None, Query(description="Id of the last event already known; only new ones by default.", ge=0)]
+_LAST = 2**63 - 1
+LastEventId = Annotated[int | None, Header(description="Sent by a browser that reconnects.", ge=0, le=_LAST)]
+After = Annotated[
+    int | None, Query(description="Id of the last event already known; only new ones by default.", ge=0, le=_LAST)
+]
 
 
 def _study(study: Key, store: Store) -> StudyRecord:

@@ -89,13 +89,57 @@ def test_a_study_that_cannot_be_run_is_refused_by_field_and_nothing_is_stored(
 
 @pytest.mark.parametrize(
     ("content", "type_"),
-    [(b"{", "application/json"), (b"[]", "application/json"), (b"null", "application/json"), (b"name: x", "text/yaml")],
+    [
+        (b"{", "application/json"),
+        (b"[]", "application/json"),
+        (b"null", "application/json"),
+        (b"3", "application/json"),
+    ],
 )
 def test_a_body_that_is_no_json_object_is_refused_in_the_same_shape(
     service: Service, content: bytes, type_: str
 ) -> None:
     response = service.client.post("/v1/studies", content=content, headers={"content-type": type_})
     assert_problem(response, 422, "invalid-input")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"name": "\\ud800"}',
+        json.dumps(document(cluster={"gpu": "X", "gpus_per_node": 1})).replace("X", "\\ud800"),
+        json.dumps(document()).replace("sequence_length", "\\ud800"),
+        json.dumps(document(runner={"kind": "replay", "csv": "X"}, space={})).replace("X", "\\udfff"),
+    ],
+)
+def test_text_that_no_encoding_can_carry_is_refused(service: Service, body: str) -> None:
+    response = service.client.post("/v1/studies", content=body, headers={"content-type": "application/json"})
+    problem = assert_problem(response, 422, "invalid-input")
+    assert "must be text that UTF-8 can encode" in problem["detail"]
+
+
+@pytest.mark.parametrize("type_", ["text/yaml", "text/plain", "application/x-www-form-urlencoded"])
+def test_a_body_of_another_type_is_told_which_type_is_meant(service: Service, type_: str) -> None:
+    response = service.client.post("/v1/studies", content=b"name: x", headers={"content-type": type_})
+    problem = assert_problem(response, 415, "unsupported-media-type")
+    assert problem["detail"] == f"Content-Type: {type_}: must be application/json"
+
+
+def test_broken_json_says_where_it_breaks(service: Service) -> None:
+    response = service.client.post("/v1/studies", content=b'{"name":', headers={"content-type": "application/json"})
+    problem = assert_problem(response, 422, "invalid-input")
+    assert problem["detail"] == "body: 'character 8': is no JSON: Expecting value"
+
+
+def test_every_get_answers_head_and_a_refused_method_names_the_allowed_ones(service: Service) -> None:
+    service.submit()
+    for path in ("/", "/healthz", "/readyz", "/v1/studies", "/v1/studies/small/frontier"):
+        response = service.client.head(path)
+        assert (response.status_code, response.content) == (200, b"")
+    assert service.client.head("/v1/studies/nobody").status_code == 404
+    assert_problem(service.client.put("/v1/studies"), 405, "method-not-allowed")
+    assert service.client.put("/v1/studies").headers["allow"] == "GET, HEAD, POST"
+    assert service.client.patch("/v1/studies/small").headers["allow"] == "DELETE, GET, HEAD"
 
 
 def test_a_body_that_is_no_text_is_a_bad_request_in_the_same_shape(service: Service) -> None:
@@ -150,6 +194,8 @@ def test_what_is_not_there_is_not_found_in_the_same_shape(service: Service, path
         ("/v1/studies?limit=many", "query.limit"),
         ("/v1/studies?state=happy", "query.state"),
         ("/v1/studies?cursor=forged", "cursor"),
+        ("/v1/events?after=99999999999999999999999", "query.after"),
+        ("/v1/studies/small/events?after=-1", "query.after"),
         ("/v1/studies/small/trials?cursor=-1", "cursor"),
         ("/v1/studies/small/trials?cursor=%C2%B2", "cursor"),
         ("/v1/studies/small/trials/x", "path.number"),
