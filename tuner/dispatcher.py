@@ -124,6 +124,10 @@ class Dispatcher:
         except ParetuneError as error:
             self._fail(lease, str(error))
             return True
+        except Exception as error:
+            _log.exception("study %s", record.name)
+            self._fail(lease, f"a fault of Paretune: {error!r}")
+            return True
         _log.info("study %s: claimed", record.name)
         self._campaigns.append(campaign)
         return True
@@ -186,12 +190,24 @@ class Dispatcher:
                 self._guarded(campaign, self._store.release, campaign.lease)
 
     def _guarded(self, campaign: Campaign, act: Callable[..., Outcome], *args: Any) -> Outcome | None:
-        """Act for one campaign; where its lease is lost, let go of it."""
+        """Act for one campaign; where its lease is lost, let go of it, and where it fails by a fault of ours, end it.
+
+        One study's fault must not stop the others, nor come back with every restart.
+        """
         try:
             return act(*args)
+        except DatabaseUnavailable:
+            raise
         except LeaseLost:
             _log.warning("study %s: another dispatcher took it over", campaign.record.name)
-            campaign.abandon()
-            if campaign in self._campaigns:
-                self._campaigns.remove(campaign)
-            return None
+            self._drop(campaign)
+        except Exception as error:
+            _log.exception("study %s", campaign.record.name)
+            self._drop(campaign)
+            self._fail(campaign.lease, f"a fault of Paretune: {error!r}")
+        return None
+
+    def _drop(self, campaign: Campaign) -> None:
+        campaign.abandon()
+        if campaign in self._campaigns:
+            self._campaigns.remove(campaign)

@@ -17,8 +17,10 @@ from tuner.layout import LayoutAxes, LayoutRules
 
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 Degree = Annotated[int, Field(ge=1, le=1_000_000)]
-Positive = Annotated[float, Field(gt=0)]
+Positive = Annotated[float, Field(gt=0, le=1e15)]
 Section = TypeVar("Section", bound=BaseModel)
+# Bounds that no hardware comes near, so that arithmetic on the numbers stays finite.
+Fact = Annotated[float, Field(ge=1e-3, le=1e9)]
 Axis = Literal["auto"] | Annotated[list[Degree], Field(min_length=1, max_length=64)]
 
 
@@ -65,18 +67,18 @@ class GpuSection(_Section):
     """A GPU that the catalogue does not hold; the fields are those of a catalogue entry."""
 
     name: Annotated[str, Field(min_length=1, max_length=100)]
-    memory_gib: Positive
-    memory_bandwidth_gb_s: Positive
-    peak_bf16_tflops: Positive
-    peak_fp32_tflops: Positive
-    power_limit_w: Positive
-    idle_power_w: Positive
+    memory_gib: Fact
+    memory_bandwidth_gb_s: Fact
+    peak_bf16_tflops: Fact
+    peak_fp32_tflops: Fact
+    power_limit_w: Fact
+    idle_power_w: Fact
     min_clock_mhz: Degree
     max_clock_mhz: Annotated[int, Field(ge=1, le=10_000)]
     clock_step_mhz: Degree
     link: str = "inline"
-    link_gb_s: Positive
-    network_gb_s: Positive
+    link_gb_s: Fact
+    network_gb_s: Fact
     energy_counter: bool = True
 
 
@@ -86,8 +88,8 @@ class ClusterSection(_Section):
     gpu: str | GpuSection
     nodes: Degree = 1
     gpus_per_node: Annotated[int, Field(ge=1, le=1024)]
-    intra_node_gb_s: Positive | None = None
-    inter_node_gb_s: Positive | None = None
+    intra_node_gb_s: Fact | None = None
+    inter_node_gb_s: Fact | None = None
 
 
 class FrequencyRange(_Section):

@@ -97,7 +97,10 @@ STUDY_TRANSITIONS: Mapping[tuple[StudyState, StudyEvent], StudyState] = {
     (_S.paused, _E.resume): _S.queued,
     (_S.paused, _E.stop): _S.stopping,
     (_S.paused, _E.cancel): _S.cancelling,
+    (_S.paused, _E.fail): _S.failed,
     (_S.stopping, _E.cancel): _S.cancelling,
+    (_S.stopping, _E.fail): _S.failed,
+    (_S.cancelling, _E.fail): _S.failed,
     (_S.stopping, _E.settle): _S.stopped,
     (_S.cancelling, _E.settle): _S.cancelled,
 }
@@ -139,5 +142,5 @@ def next_trial_state(state: TrialState, event: TrialEvent) -> TrialState:
 def _next(table: Mapping[tuple[State, Event], State], state: State, event: Event, noun: str) -> State:
     if (state, event) in table:
         return table[state, event]
-    allowed = sorted(known.value for origin, known in table if origin is state)
+    allowed = sorted(known.value for origin, known in table if origin is state and known is not StudyEvent.fail)
     raise Conflict(f"a {state} {noun} cannot {event}; it can {', '.join(allowed) or 'do nothing more'}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
@@ -132,6 +133,9 @@ class Measurement:
         power_cap_share: Share of the window in which the power limit held the clock down, 0 to 1.
         thermal_share: Share of the window in which heat held the clock down, 0 to 1.
         flags: What a reader must know before trusting the numbers, such as ``power_capped``.
+
+    Raises:
+        ValueError: A number that no measurement can have: a fault of the runner, caught before it is stored.
     """
 
     source: Source
@@ -152,6 +156,16 @@ class Measurement:
     power_cap_share: float | None = None
     thermal_share: float | None = None
     flags: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("step_time_s", "tokens_per_s", "energy_j"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"a measurement with {name} = {value!r}; it must be finite and above 0")
+        for name in ("step_time_sem_s", "energy_sem_j", "average_power_w", "peak_memory_gib", "duration_s"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < math.inf:
+                raise ValueError(f"a measurement with {name} = {value!r}; it must be finite and not negative")
 
 
 class KnownTrial(Protocol):

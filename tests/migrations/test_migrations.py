@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,14 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from databases import FreshDatabase, dump, new
+from builders import configuration, measurement
+from databases import FreshDatabase, dump, new, running
 from sqlalchemy import Engine, inspect, text
+from sqlalchemy.exc import IntegrityError
 
 import migrations
 from tuner.errors import DatabaseUnavailable, WrongRevision
+from tuner.states import TrialEvent
 from tuner.store.engine import open_engine
 from tuner.store.migrate import (
     VERSION_TABLE,
@@ -25,6 +29,8 @@ from tuner.store.migrate import (
     head_revision,
     upgrade,
 )
+from tuner.store.ownership import Ownership
+from tuner.store.records import Completed
 from tuner.store.repository import Repository
 from tuner.store.tables import Base
 
@@ -137,6 +143,74 @@ def _alike(tables: dict[str, Any]) -> dict[str, Any]:
     for table in tables.values():
         table["columns"] = [(name, kind.replace("FLOAT", "DOUBLE"), *rest) for name, kind, *rest in table["columns"]]
     return tables
+
+
+REBUILD = """
+    for table in ("study", "trial", "attempt"):
+        with op.batch_alter_table(table, recreate="auto") as batch:
+            batch.alter_column("state", existing_type=sa.String(20), type_=sa.String(30))
+"""
+
+
+@pytest.fixture
+def next_revision(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], None]:
+    """Adds a revision after head, which upgrades by these lines."""
+
+    def add(lines: str) -> None:
+        scripts = tmp_path / "migrations"
+        head = head_revision()
+        shutil.copytree(Path(migrations.__file__).parent, scripts, ignore=shutil.ignore_patterns("__pycache__"))
+        (scripts / "versions" / "next.py").write_text(
+            f"import sqlalchemy as sa\nfrom alembic import op\nrevision = 'next'\ndown_revision = {head!r}\n"
+            f"def upgrade():\n{lines}\n"
+        )
+        monkeypatch.setattr("tuner.store.migrate.resources.files", lambda _: scripts)
+
+    return add
+
+
+def measured(engine: Engine) -> str:
+    """A study with a measured trial; its id."""
+    ownership = Ownership(engine)
+    lease = running(Repository(engine), ownership)
+    ownership.add_trial(lease, configuration(), "baseline", {})
+    attempt = ownership.start_attempt(lease, 0, "launch", True)
+    ownership.finish_attempt(lease, attempt.id, Completed(measurement(), 1.0), 4.0, TrialEvent.complete)
+    return lease.study_id
+
+
+def test_a_migration_that_rebuilds_a_table_keeps_the_rows_that_hang_on_it(
+    url: str, engine: Engine, next_revision: Callable[[str], None]
+) -> None:
+    """SQLite rebuilds a table by dropping it, and dropping one with foreign keys on deletes what refers to it."""
+    upgrade(url)
+    measured(engine)
+    before = dump(engine)
+    assert len(before["measurement"]) == 1
+    next_revision(REBUILD)
+    upgrade(url)
+    assert current_revision(engine) == "next"
+    assert dump(engine) == before
+    with pytest.raises(IntegrityError), engine.begin() as connection:
+        connection.execute(text("UPDATE trial SET study_id = 'nobody'"))
+
+
+def test_a_migration_that_would_leave_rows_hanging_on_nothing_is_refused_and_taken_back(
+    tmp_path: Path, next_revision: Callable[[str], None]
+) -> None:
+    url = f"sqlite:///{tmp_path / 'paretune.db'}"
+    upgrade(url)
+    engine = open_engine(url)
+    measured(engine)
+    before, head = dump(engine), head_revision()
+    next_revision("    op.execute('DELETE FROM trial')")
+    with pytest.raises(
+        DatabaseUnavailable, match=r"rows of attempt belong to nothing.*; nothing was changed"
+    ) as caught:
+        upgrade(url)
+    assert "\n" not in str(caught.value)
+    assert (current_revision(engine), dump(engine)) == (head, before)
+    engine.dispose()
 
 
 def test_a_database_without_tables_is_refused_with_the_command_that_makes_them(engine: Engine, url: str) -> None:

@@ -13,6 +13,7 @@ from builders import spec, table
 from launchers import Cluster, eventually
 
 from api.submission import new_study
+from tuner import campaign
 from tuner.dispatcher import LEASE_S, Dispatcher
 from tuner.errors import DatabaseUnavailable
 from tuner.states import AttemptState, StudyEvent, StudyState, TrialState
@@ -337,3 +338,23 @@ def test_a_study_that_can_no_longer_be_run_as_written_fails_with_the_reason(worl
     assert found.state is StudyState.failed
     assert found.state_reason is not None
     assert "cluster.gpu: 'retired'" in found.state_reason
+
+
+def test_a_fault_of_ours_in_one_study_ends_that_study_and_no_other(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken, sound = world.submit(name="broken"), world.submit(name="sound")
+    evaluate = campaign.Campaign.evaluate
+
+    def sometimes(self: campaign.Campaign, trials: list[TrialRecord]) -> Any:
+        if self.record.name == "broken" and trials:
+            raise ZeroDivisionError("a bug")
+        return evaluate(self, trials)
+
+    monkeypatch.setattr(campaign.Campaign, "evaluate", sometimes)
+    world.cluster.size = 8
+    world.work(broken, sound)
+    assert world.study(broken).state is StudyState.failed
+    assert world.study(broken).state_reason == "a fault of Paretune: ZeroDivisionError('a bug')"
+    assert world.study(sound).state is StudyState.completed
+    assert world.cluster.held == 0

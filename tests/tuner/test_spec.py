@@ -79,6 +79,12 @@ def test_the_digest_ignores_the_name_and_nothing_else() -> None:
             "greater than or equal to 1",
         ),
         ({"cluster": {"gpu": {"name": "mine"}, "gpus_per_node": 1}}, "cluster.gpu.memory_gib", "is required"),
+        (
+            {"cluster": document()["cluster"] | {"intra_node_gb_s": 1e-300}},
+            "cluster.intra_node_gb_s",
+            "greater than or equal to 0.001",
+        ),
+        ({"budget": {"gpu_hours": 1e308}}, "budget.gpu_hours", "less than or equal to"),
     ],
 )
 def test_bad_input_is_named_by_its_field_and_says_what_is_valid(

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 
 import pytest
+from builders import measurement
 
 from tuner.errors import ERRORS, Conflict, FieldProblem, InvalidInput, ParetuneError
 from tuner.trial import FailureKind, TrialFailure
@@ -45,3 +47,20 @@ def test_a_problem_is_one_sentence_however_long_or_odd_the_value() -> None:
     problem = FieldProblem("space.\ntp", "x" * 500 + "\n", "must be a number")
     assert "\n" not in str(problem)
     assert len(str(problem)) < 150
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"step_time_s": float("nan")},
+        {"step_time_s": 0.0},
+        {"energy_j": float("inf")},
+        {"energy_j": 0.0},
+        {"step_time_sem_s": float("nan")},
+        {"energy_sem_j": -1.0},
+        {"duration_s": float("inf")},
+    ],
+)
+def test_a_runner_cannot_answer_with_what_no_measurement_can_be(broken: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=f"a measurement with {next(iter(broken))} = "):
+        replace(measurement(), **broken)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import random
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,6 +28,8 @@ _VALID = "must be sqlite:///PATH or postgresql://USER@HOST/NAME"
 _RETRY_CODES = frozenset({"40001", "40P01"})
 # What a URL may ask of SQLite (sqlite.org/uri.html); the driver's own settings are ours to choose.
 _SQLITE_OPTIONS = frozenset({"uri", "mode", "immutable", "vfs"})
+# NaN and infinity are no JSON: PostgreSQL refuses what SQLite would keep, and no browser could read it.
+_dump_json = partial(json.dumps, allow_nan=False)
 Answer = TypeVar("Answer")
 
 
@@ -100,6 +104,7 @@ def open_engine(url: str, busy_timeout_s: float = BUSY_TIMEOUT_S) -> Engine:
     try:
         return create_engine(
             parsed,
+            json_serializer=_dump_json,
             pool_pre_ping=True,
             isolation_level="READ COMMITTED",
             connect_args={"connect_timeout": _CONNECT_TIMEOUT_S},
@@ -111,7 +116,11 @@ def open_engine(url: str, busy_timeout_s: float = BUSY_TIMEOUT_S) -> Engine:
 
 
 def _open_sqlite(url: URL, busy_timeout_s: float) -> Engine:
-    engine = create_engine(url, connect_args={"timeout": busy_timeout_s, "check_same_thread": False})
+    engine = create_engine(
+        url,
+        json_serializer=_dump_json,
+        connect_args={"timeout": busy_timeout_s, "check_same_thread": False},
+    )
 
     @event.listens_for(engine, "connect")
     def _configure(connection: Any, _: object) -> None:

@@ -11,7 +11,7 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import BigInteger, Connection, Engine, func, literal, select
 
-from tuner.errors import WrongRevision
+from tuner.errors import DatabaseUnavailable, WrongRevision
 from tuner.store.engine import answering, make_folder, open_engine
 from tuner.store.faults import shown
 
@@ -114,11 +114,44 @@ def _config() -> Config:
 def _run(engine: Engine, step: Callable[[Config, str], None], revision: str) -> None:
     """Take a step in one transaction, alone: whoever comes second waits, and finds it taken."""
     config = _config()
-    with answering(engine), engine.connect().execution_options(paretune_writes=True) as connection, connection.begin():
-        # SQLite has begun as the one writer already.
-        if connection.dialect.name == "postgresql":
-            connection.execute(select(func.pg_advisory_xact_lock(literal(_LOCK, BigInteger))))
-        if not _is_known(current := _revision(connection)):
-            raise WrongRevision(_refusal(engine, current))
-        config.attributes["connection"] = connection
-        step(config, revision)
+    with answering(engine), engine.connect().execution_options(paretune_writes=True) as connection:
+        is_sqlite = connection.dialect.name == "sqlite"
+        if is_sqlite:
+            _let_tables_be_rebuilt(connection)
+        with connection.begin():
+            # SQLite has begun as the one writer already.
+            if not is_sqlite:
+                connection.execute(select(func.pg_advisory_xact_lock(literal(_LOCK, BigInteger))))
+            if not _is_known(current := _revision(connection)):
+                raise WrongRevision(_refusal(engine, current))
+            config.attributes["connection"] = connection
+            step(config, revision)
+            if is_sqlite:
+                _check_references(connection)
+
+
+def _let_tables_be_rebuilt(connection: Connection) -> None:
+    """Turn SQLite's foreign keys off, until the connection is closed.
+
+    A batch migration drops the old table, and with them on that deletes every row that refers to it
+    (sqlite.org/lang_altertable.html, section 7). They cannot be turned off within a transaction, which SQLAlchemy
+    would begin for any statement of its own.
+    """
+    driver = connection.connection.driver_connection
+    assert driver is not None
+    driver.execute("PRAGMA foreign_keys=OFF")
+
+
+def _check_references(connection: Connection) -> None:
+    """Make up for the foreign keys that were off.
+
+    Raises:
+        DatabaseUnavailable: Rows refer to others that are not there.
+    """
+    dangling = sorted({row.table for row in connection.exec_driver_sql("PRAGMA foreign_key_check")})
+    if dangling:
+        name = shown(connection.engine.url)
+        raise DatabaseUnavailable(
+            f"the database {name} cannot be migrated: rows of {', '.join(dangling)} belong to nothing; "
+            "nothing was changed"
+        )

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import math
 from dataclasses import fields
 from typing import Any
 
 import pytest
 from builders import configuration, measurement
-from databases import running
+from databases import dump, new, running
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlalchemy import Engine
+from sqlalchemy.exc import StatementError
 
 from tuner.states import TrialEvent
 from tuner.store.ownership import Ownership
@@ -78,6 +81,20 @@ def test_a_trial_comes_back_with_its_configuration_and_the_samplers_notes(
     assert trial.configuration == configuration(2, 2, 4, mhz, gpus=16)
     assert (trial.sampler_attrs, trial.repeat, trial.origin) == (notes, 2, "sampler")
     assert repository.trials(lease.study_id) == [trial]
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_a_number_that_json_does_not_know_is_refused_by_both_databases_alike(
+    engine: Engine, repository: Repository, ownership: Ownership, number: float
+) -> None:
+    """Python writes NaN, PostgreSQL refuses it, SQLite keeps it, and no browser reads it."""
+    lease = running(repository, ownership)
+    before = dump(engine)
+    with pytest.raises(StatementError, match="not JSON compliant"):
+        ownership.add_trial(lease, configuration(), "sampler", {"nested": [number]})
+    with pytest.raises(StatementError, match="not JSON compliant"):
+        repository.create_study(new("other", seed=number))
+    assert dump(engine) == before
 
 
 @pytest.mark.parametrize("kind", list(FailureKind))
