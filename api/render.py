@@ -118,7 +118,7 @@ def _series(points: Sequence[PointAnswer]) -> tuple[list[float], list[float]]:
 
 
 def recommendation(answer: RecommendationAnswer) -> RenderableType:
-    """One recommendation in two lines."""
+    """One recommendation in three lines."""
     point = answer.point
     m = point.measurement
     numbers = [f"{figures(m.step_time_s)} s/step"]
@@ -131,7 +131,8 @@ def recommendation(answer: RecommendationAnswer) -> RenderableType:
     word = _short(answer.study.runner)
     return Group(
         Text(f"{answer.description}:", style="bold"),
-        Text(f"  {configuration(point.configuration)}    {', '.join(numbers)}" + (f"  ({word})" if word else "")),
+        Text(f"  {configuration(point.configuration)}"),
+        Text(f"  {', '.join(numbers)}" + (f"  ({word})" if word else "")),
     )
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Column
 
 from api import render
 from api.database import open_ownership, open_repository
 from api.picture import save_picture
 from api.reading import Reading, read_study
-from api.schemas import ConfigurationAnswer
 from api.settings import Settings
 from api.submission import new_study
 from tuner.errors import ClusterUnavailable, NoRecommendation
@@ -92,20 +92,16 @@ def _work(repository: Repository, record: StudyRecord, cluster: RayCluster, sett
 
     word = render.provenance(record.spec["runner"]["kind"])
     columns = (
-        TextColumn("[progress.description]{task.description}"),
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TextColumn("hypervolume {task.fields[hypervolume]:.4f}"),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[last]}"),
+        BarColumn(bar_width=16, table_column=Column(min_width=16)),
+        MofNCompleteColumn(table_column=Column(no_wrap=True)),
+        TextColumn("hypervolume {task.fields[hypervolume]:.4f}", table_column=Column(no_wrap=True)),
+        TimeElapsedColumn(table_column=Column(no_wrap=True)),
+        # The rest of the line, however narrow: the last trial is the first to be cut.
+        TextColumn("{task.fields[last]}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
     )
-    with Progress(*columns, console=notes) as progress:
-        task = progress.add_task(
-            record.name + (f" ({word.split(',')[0]})" if word else ""),
-            total=record.spec["budget"]["trials"],
-            hypervolume=0.0,
-            last="",
-        )
+    notes.print(record.name + (f" ({word})" if word else ""))
+    with Progress(*columns, console=notes, expand=True) as progress:
+        task = progress.add_task("trials", total=record.spec["budget"]["trials"], hypervolume=0.0, last="")
         last: list[TrialRecord] = []
 
         def show() -> None:
@@ -138,7 +134,7 @@ def _until_final(repository: Repository, study_id: str, show: Callable[[], None]
 
 
 def _in_one_line(trial: TrialRecord) -> str:
-    configuration = render.configuration(ConfigurationAnswer.of(trial.configuration))
+    configuration = str(trial.configuration)
     if trial.measurement is None:
         return f"{configuration}: {trial.failure_kind or TrialState(trial.state)}"
     energy_j = trial.measurement.energy_j
