@@ -64,8 +64,9 @@ class Service:
             event = _EVENTS.get(outcome.kind, TrialEvent.fail)
             return self.ownership.finish_attempt(lease, attempt.id, outcome, 10.0, event)
         reference = reference_of(outcome, study_spec.limits)
-        self.ownership.set_reference(lease, reference.step_time_s, reference.energy_j)
-        return self.ownership.finish_attempt(lease, attempt.id, Completed(outcome, 20.0), 100.0, TrialEvent.complete)
+        corner = (reference.step_time_s, reference.energy_j)
+        done = Completed(outcome, 20.0)
+        return self.ownership.finish_attempt(lease, attempt.id, done, 100.0, TrialEvent.complete, corner)
 
     def lose_database(self) -> None:
         """As if the schema had been changed under the service."""

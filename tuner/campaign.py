@@ -234,16 +234,19 @@ class Campaign:
         assert slot.trial is not None
         outcome = slot.outcome.result()
         event = TrialEvent.retry if suspended and isinstance(outcome, TrialFailure) else self._event(slot, outcome)
+        reference = None
+        if isinstance(outcome, Completed) and self.record.reference_step_time_s is None:
+            corner = reference_of(outcome.measurement, self.spec.limits)
+            reference = (corner.step_time_s, corner.energy_j)
         trial = self._store.finish_attempt(
-            self.lease, slot.attempt_id, outcome, gpu_seconds=self._gpu_seconds(slot, outcome), event=event
+            self.lease, slot.attempt_id, outcome, self._gpu_seconds(slot, outcome), event, reference
         )
         # Only now: a database that refuses the write must find the outcome still here at the next try.
         slot.trial, slot.outcome = None, None
         if isinstance(outcome, TrialFailure):
             self._drop(slot)
-        elif self.record.reference_step_time_s is None:
-            reference = reference_of(outcome.measurement, self.spec.limits)
-            self.record = self._store.set_reference(self.lease, reference.step_time_s, reference.energy_j)
+        if reference is not None:
+            self.record = self._store.study(self.lease)
         if self._on_trial is not None:
             self._on_trial(self.record, trial)
 

@@ -24,8 +24,10 @@ from tuner.trial import FailureKind, KnownTrial, Measurement
 # The view is rebuilt for every suggestion; what Optuna logs about it concerns no user.
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
-# A proposal outside the pool is drawn again this often before it is moved to the nearest configuration.
+# A proposal outside the pool is drawn again this often before it is moved to the nearest configuration. A Gaussian
+# process takes a second to fit for each draw, and would only propose the same again.
 _DRAWS = 16
+_DRAWS_OF_GP = 1
 _OPTUNA_STATES = {
     TrialState.queued: optuna.trial.TrialState.RUNNING,
     TrialState.running: optuna.trial.TrialState.RUNNING,
@@ -105,7 +107,7 @@ class Study:
         view = self._view(trials, make_sampler(self.sampler.kind, seed, self.pool, remaining))
         allowed = frozenset(remaining)
         first: optuna.Trial | None = None
-        for _ in range(_DRAWS):
+        for _ in range(_DRAWS_OF_GP if self.sampler.kind == "gp" else _DRAWS):
             trial = view.ask(dict(self.pool.distributions))
             first = first or trial
             configuration = self.pool.decode(trial.params)

@@ -160,6 +160,9 @@ def test_killed_at_any_moment_and_started_again_a_study_finds_exactly_what_it_wo
         world.now += timedelta(seconds=LEASE_S + 1)
     assert deaths > 5
     assert told(world.trials(study)) == expected
+    fixed, found = undisturbed.study(expected_id), world.study(study)
+    assert found.reference_step_time_s == fixed.reference_step_time_s is not None
+    assert found.reference_energy_j == fixed.reference_energy_j
     numbers = [t.number for t in world.trials(study)]
     assert numbers == list(range(len(numbers)))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -65,6 +66,8 @@ def make_sampler(kind: str, seed: int, pool: Pool, remaining: Sequence[Configura
         return NSGAIISampler(seed=seed, population_size=NSGA2_POPULATION)
     if kind == "gp":
         require_gp()
+        # On matrices this small, threads that wait for each other cost more than they compute.
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
         return GPSampler(seed=seed)
     if kind == "random":
         return RandomSampler(seed=seed)

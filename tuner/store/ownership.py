@@ -19,8 +19,10 @@ from tuner.store.mapping import attempt_record, measurement_row, study_record, t
 from tuner.store.records import AttemptRecord, Completed, Lease, StudyRecord, TrialRecord
 from tuner.store.repository import read_trials
 from tuner.store.tables import AttemptRow, StudyRow, TrialRow
-from tuner.trial import TrialFailure
+from tuner.trial import FailureKind, TrialFailure
 
+# Far more than chance would kill over one trial, and few enough to end.
+MAX_ORPHANED = 20
 _WORKABLE = (StudyState.queued, StudyState.running, StudyState.stopping, StudyState.cancelling)
 _ATTEMPT_STATES = {
     TrialEvent.complete: AttemptState.complete,
@@ -175,22 +177,6 @@ class Ownership:
 
         write(self.engine, work)
 
-    def set_reference(self, lease: Lease, step_time_s: float, energy_j: float | None) -> StudyRecord:
-        """Fix the reference point; one that is fixed never moves.
-
-        Raises:
-            LeaseLost: Another dispatcher took it over.
-        """
-
-        def work(session: Session) -> StudyRecord:
-            row = _held(session, lease)
-            if row.reference_step_time_s is None:
-                row.reference_step_time_s, row.reference_energy_j = step_time_s, energy_j
-            session.flush()
-            return study_record(row)
-
-        return write(self.engine, work)
-
     def add_active_time(self, lease: Lease, seconds: float) -> None:
         """Add to the wall time that the study was worked on.
 
@@ -206,7 +192,8 @@ class Ownership:
     def requeue_orphans(self, lease: Lease) -> int:
         """Put the trials that a former dispatcher left running back into the queue.
 
-        A lost attempt is charged nothing: nobody knows how long it ran.
+        A lost attempt is charged nothing: nobody knows how long it ran. A trial that has seen too many dispatchers die
+        is given up: it may be what kills them.
 
         Returns:
             How many there were.
@@ -231,7 +218,11 @@ class Ownership:
             for attempt in orphans:
                 attempt.state, attempt.ended_at = AttemptState.lost, now
                 attempt.message = "the dispatcher that ran it was replaced"
-                change_trial(session, row, attempt.trial, TrialEvent.retry, now)
+                trial, event = attempt.trial, TrialEvent.retry
+                if sum(known.state == AttemptState.lost for known in trial.attempts) >= MAX_ORPHANED:
+                    trial.failure_kind, event = FailureKind.crashed, TrialEvent.give_up
+                    trial.message = f"{MAX_ORPHANED} dispatchers died while they ran it"
+                change_trial(session, row, trial, event, now)
             return len(orphans)
 
         return write(self.engine, work)
@@ -322,9 +313,23 @@ class Ownership:
         return write(self.engine, work)
 
     def finish_attempt(
-        self, lease: Lease, attempt_id: int, outcome: Completed | TrialFailure, gpu_seconds: float, event: TrialEvent
+        self,
+        lease: Lease,
+        attempt_id: int,
+        outcome: Completed | TrialFailure,
+        gpu_seconds: float,
+        event: TrialEvent,
+        reference: tuple[float, float | None] | None = None,
     ) -> TrialRecord:
         """Store what an attempt came to: measurement, attempt, trial, revision and event in one transaction.
+
+        Args:
+            lease: The claim.
+            attempt_id: The attempt.
+            outcome: What it came to.
+            gpu_seconds: What it is charged.
+            event: What it means for the trial.
+            reference: Reference point, seconds and joules, that it fixes where none is fixed yet; it never moves.
 
         Raises:
             LeaseLost: Another dispatcher took the study over; nothing was stored.
@@ -345,6 +350,8 @@ class Ownership:
                 attempt.log_tail = outcome.log_tail or None
                 if event is not TrialEvent.retry:
                     trial.failure_kind, trial.message = outcome.kind, outcome.message
+            if reference is not None and study.reference_step_time_s is None:
+                study.reference_step_time_s, study.reference_energy_j = reference
             change_trial(session, study, trial, event, now)
             session.flush()
             return trial_record(trial)

@@ -16,7 +16,7 @@ from sqlalchemy.exc import IntegrityError
 from tuner.errors import Conflict, LeaseLost, NotFound
 from tuner.owner import this_owner
 from tuner.states import TRIAL_TRANSITIONS, AttemptState, StudyEvent, StudyState, TrialEvent, TrialState
-from tuner.store.ownership import Ownership
+from tuner.store.ownership import MAX_ORPHANED, Ownership
 from tuner.store.records import Completed, Lease
 from tuner.store.repository import Repository
 from tuner.trial import FailureKind, TrialFailure
@@ -189,7 +189,6 @@ FENCED: dict[str, Callable[[Ownership, Lease, int], object]] = {
     "trials": lambda store, lease, _: store.trials(lease),
     "apply": lambda store, lease, _: store.apply(lease, StudyEvent.complete),
     "set_waiting": lambda store, lease, _: store.set_waiting(lease, "GPUs"),
-    "set_reference": lambda store, lease, _: store.set_reference(lease, 1.0, 2.0),
     "add_active_time": lambda store, lease, _: store.add_active_time(lease, 1.0),
     "requeue_orphans": lambda store, lease, _: store.requeue_orphans(lease),
     "stop_trials": lambda store, lease, _: store.stop_trials(lease),
@@ -263,13 +262,34 @@ def test_what_a_study_waits_for_is_said_and_gone_once_it_moves_on(repository: Re
     assert ownership.apply(lease, StudyEvent.complete).state_reason is None
 
 
-def test_the_reference_is_set_once_and_never_moves(repository: Repository, ownership: Ownership) -> None:
+def test_the_reference_is_fixed_with_the_first_measurement_and_never_moves(
+    repository: Repository, ownership: Ownership
+) -> None:
     lease = running(repository, ownership)
-    first = ownership.set_reference(lease, 2.0, None)
-    assert (first.reference_step_time_s, first.reference_energy_j) == (2.0, None)
-    second = ownership.set_reference(lease, 1.0, 5.0)
-    assert (second.reference_step_time_s, second.reference_energy_j) == (2.0, None)
-    assert repository.study("small") == second
+    for number, reference in enumerate([None, (2.0, None), (1.0, 5.0)]):
+        ownership.add_trial(lease, configuration(microbatch=number + 1), "sampler", {})
+        attempt = ownership.start_attempt(lease, number, "launch", True)
+        done = Completed(measurement(), None)
+        ownership.finish_attempt(lease, attempt.id, done, 1.0, TrialEvent.complete, reference)
+        found = ownership.study(lease)
+        expected = (None, None) if number == 0 else (2.0, None)
+        assert (found.reference_step_time_s, found.reference_energy_j) == expected
+
+
+def test_a_trial_that_sees_too_many_dispatchers_die_is_given_up(
+    repository: Repository, ownership: Ownership, clock: Clock
+) -> None:
+    lease = running(repository, ownership)
+    ownership.add_trial(lease, configuration(), "baseline", {})
+    for deaths in range(MAX_ORPHANED):
+        (trial,) = ownership.trials(lease)
+        assert (trial.state, trial.attempts) == (TrialState.queued, deaths)
+        ownership.start_attempt(lease, 0, "launch", True)
+        lease = taken_over(ownership, clock, lease, f"dispatcher-{deaths}")
+        ownership.requeue_orphans(lease)
+    (trial,) = ownership.trials(lease)
+    assert (trial.state, trial.failure_kind) == (TrialState.lost, FailureKind.crashed)
+    assert trial.message == "20 dispatchers died while they ran it"
 
 
 def test_active_time_adds_up(repository: Repository, ownership: Ownership) -> None:
