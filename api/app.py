@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib import resources
 from importlib.metadata import version
 from pathlib import Path
 
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI
 from fastapi.responses import FileResponse
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.staticfiles import StaticFiles
 
 from api import problems
+from api.body_limit import BodyLimitMiddleware
 from api.head import HeadMiddleware
+from api.headers import HeadersMiddleware
 from api.routes import events, health, studies
 from tuner.store.repository import Repository
-
-_HEADERS = {
-    "Content-Security-Policy": (
-        "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-        "frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
-    ),
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-}
 
 
 def create_app(repository: Repository) -> FastAPI:
@@ -47,8 +40,9 @@ def create_app(repository: Repository) -> FastAPI:
     )
     app.state.repository = repository
     app.add_middleware(GZipMiddleware, minimum_size=1024)
-    app.middleware("http")(_add_headers)
+    app.add_middleware(BodyLimitMiddleware)
     app.add_middleware(HeadMiddleware)
+    app.add_middleware(HeadersMiddleware)
     problems.install(app)
     app.state.routes = []
     for module in (studies, events, health):
@@ -64,13 +58,6 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     app.state.closing = asyncio.Event()
     yield
     app.state.repository.close()
-
-
-async def _add_headers(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
-    response = await call_next(request)
-    for name, value in _HEADERS.items():
-        response.headers.setdefault(name, value)
-    return response
 
 
 def _serve_page(app: FastAPI) -> None:

@@ -19,6 +19,8 @@ from tuner.errors import Conflict, DatabaseUnavailable, FieldProblem, InvalidInp
 
 PROBLEM_JSON = "application/problem+json"
 TYPE_PREFIX = "urn:paretune:error:"
+# What a study document with a large table needs, and no more.
+MAX_BODY_BYTES = 24_000_000
 _RETRY_AFTER_S = 2
 _log = logging.getLogger(__name__)
 
@@ -52,6 +54,19 @@ def problem(
     headers = {"Retry-After": str(_RETRY_AFTER_S)} if status == HTTPStatus.SERVICE_UNAVAILABLE else None
     # As ASCII: what was refused may be text that no encoding can carry.
     return Response(json.dumps(body.model_dump()), status, headers, media_type=PROBLEM_JSON)
+
+
+def too_large(path: str) -> Response:
+    """The answer to a body beyond the limit; nothing of it was read."""
+    status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+    body = ProblemAnswer(
+        type=TYPE_PREFIX + "content-too-large",
+        title="Content Too Large",
+        status=status,
+        detail=f"the body must not exceed {MAX_BODY_BYTES:,} bytes",
+        instance=path,
+    )
+    return Response(json.dumps(body.model_dump()), status, media_type=PROBLEM_JSON)
 
 
 def _on_paretune_error(request: Request, error: Exception) -> Response:
@@ -92,6 +107,8 @@ def _field_problem(detail: Mapping[str, Any]) -> FieldProblem:
 def _on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     status = HTTPStatus(error.status_code)
+    if status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+        return too_large(request.url.path)
     answer = problem(request, status.phrase.lower().replace(" ", "-"), status.phrase, status, str(error.detail))
     answer.headers.update(error.headers or {})
     if status == HTTPStatus.METHOD_NOT_ALLOWED:

@@ -18,6 +18,9 @@ from tuner.layout import LayoutAxes, LayoutRules
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 Degree = Annotated[int, Field(ge=1, le=1_000_000)]
 Positive = Annotated[float, Field(gt=0, le=1e15)]
+# Nobody reads more, and a hostile document can hold millions.
+_SHOWN_PROBLEMS = 50
+_DEEPEST = 20
 Section = TypeVar("Section", bound=BaseModel)
 # Bounds that no hardware comes near, so that arithmetic on the numbers stays finite.
 Fact = Annotated[float, Field(ge=1e-3, le=1e9)]
@@ -275,15 +278,17 @@ def parse_as(schema: type[Section], data: Any) -> Section:
         ) from None
 
 
-def _check_text(value: Any, path: str = "") -> None:
-    """Refuse text that no encoding can carry: JSON can spell half a character, which no file or database takes."""
+def _check_text(value: Any, path: str = "", depth: int = 0) -> None:
+    """Refuse text that no encoding can carry, which JSON can spell, and a document that holds itself, as YAML's can."""
+    if depth > _DEEPEST:
+        raise InvalidInput.of(path[:60], "...", "is nested too deeply")
     if isinstance(value, dict):
         for key, inner in value.items():
-            _check_text(str(key), f"{path}.(a key)" if path else "(a key)")
-            _check_text(inner, f"{path}.{key}" if path else str(key))
+            _check_text(str(key), f"{path}.(a key)" if path else "(a key)", depth + 1)
+            _check_text(inner, f"{path}.{key}" if path else str(key), depth + 1)
     elif isinstance(value, list):
         for index, inner in enumerate(value):
-            _check_text(inner, f"{path}.{index}")
+            _check_text(inner, f"{path}.{index}", depth + 1)
     elif isinstance(value, str):
         try:
             value.encode()
@@ -294,7 +299,7 @@ def _check_text(value: Any, path: str = "") -> None:
 def field_problems(error: ValidationError, schema: type[BaseModel]) -> tuple[FieldProblem, ...]:
     """Translate pydantic's errors: dotted path, the value given, what is valid."""
     problems: dict[str, tuple[Any, str]] = {}
-    for detail in error.errors(include_url=False, include_context=True):
+    for detail in error.errors(include_url=False, include_context=True)[:_SHOWN_PROBLEMS]:
         path = [str(part) for part in detail["loc"] if not _is_tag(part)]
         reason = detail["msg"].removeprefix("Value error, ").replace("Input should", "must").rstrip(".")
         reason = re.sub(r"be a valid dictionary( or .*)?$", "be a mapping", reason)

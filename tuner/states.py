@@ -94,7 +94,8 @@ STUDY_TRANSITIONS: Mapping[tuple[StudyState, StudyEvent], StudyState] = {
     (_S.running, _E.cancel): _S.cancelling,
     (_S.running, _E.complete): _S.completed,
     (_S.running, _E.fail): _S.failed,
-    (_S.paused, _E.resume): _S.queued,
+    # Not back to queued, from where stopping is final: a trial may still be running since before the pause.
+    (_S.paused, _E.resume): _S.running,
     (_S.paused, _E.stop): _S.stopping,
     (_S.paused, _E.cancel): _S.cancelling,
     (_S.paused, _E.fail): _S.failed,
@@ -117,6 +118,8 @@ TRIAL_TRANSITIONS: Mapping[tuple[TrialState, TrialEvent], TrialState] = {
     (_T.running, _V.stop): _T.stopped,
 }
 
+# What a dispatcher does, and nobody can ask for.
+_OURS = frozenset({StudyEvent.start, StudyEvent.complete, StudyEvent.settle, StudyEvent.fail})
 State = TypeVar("State", StudyState, TrialState)
 Event = TypeVar("Event", StudyEvent, TrialEvent)
 
@@ -142,5 +145,5 @@ def next_trial_state(state: TrialState, event: TrialEvent) -> TrialState:
 def _next(table: Mapping[tuple[State, Event], State], state: State, event: Event, noun: str) -> State:
     if (state, event) in table:
         return table[state, event]
-    allowed = sorted(known.value for origin, known in table if origin is state and known is not StudyEvent.fail)
+    allowed = sorted(known.value for origin, known in table if origin is state and known not in _OURS)
     raise Conflict(f"a {state} {noun} cannot {event}; it can {', '.join(allowed) or 'do nothing more'}")

@@ -188,7 +188,7 @@ def test_an_export_can_be_replayed(service: Service, run: Run, tmp_path: Path) -
 def test_a_study_is_steered_and_deleted(service: Service, run: Run) -> None:
     service.submit()
     assert json.loads(run("pause", "small", "--json").stdout)["state"] == "paused"
-    assert json.loads(run("resume", "small", "--json").stdout)["state"] == "queued"
+    assert json.loads(run("resume", "small", "--json").stdout)["state"] == "running"
     assert json.loads(run("stop", "small", "--json").stdout)["state"] == "stopped"
     assert_one_sentence(run("cancel", "small"), 5, "a stopped study cannot cancel")
     assert run("delete", "small").returncode == 0

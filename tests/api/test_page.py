@@ -112,7 +112,7 @@ def test_buttons_steer_the_study_and_offer_only_what_its_state_allows(
     expect(page.locator(".state")).to_have_text("paused")
     expect(page.get_by_role("button")).to_have_text(["resume", "stop", "cancel"])
     page.get_by_role("button", name="resume").click()
-    expect(page.locator(".state")).to_have_text("queued")
+    expect(page.locator(".state")).to_have_text("running")
     page.get_by_role("button", name="stop").click()
     expect(page.locator(".state")).to_have_text("stopped")
     expect(page.get_by_role("button")).to_have_count(0)

@@ -125,6 +125,24 @@ def test_a_body_of_another_type_is_told_which_type_is_meant(service: Service, ty
     assert problem["detail"] == f"Content-Type: {type_}: must be application/json"
 
 
+def test_a_body_beyond_the_limit_is_refused_whether_its_length_is_declared_or_not(service: Service) -> None:
+    def stream() -> Iterator[bytes]:
+        for _ in range(26):
+            yield b" " * 1_000_000
+
+    for content in (b" " * 24_000_001, stream()):
+        headers = {"content-type": "application/json"}
+        response = service.client.post("/v1/studies", content=content, headers=headers)
+        problem = assert_problem(response, 413, "content-too-large")
+        assert problem["detail"] == "the body must not exceed 24,000,000 bytes"
+
+
+def test_a_document_with_a_million_faults_is_answered_soon_and_briefly(service: Service) -> None:
+    faults = dict.fromkeys((f"k{n}" for n in range(200_000)), 1)
+    problem = assert_problem(service.client.post("/v1/studies", json=document(**faults)), 422, "invalid-input")
+    assert len(problem["errors"]) <= 50
+
+
 def test_broken_json_says_where_it_breaks(service: Service) -> None:
     response = service.client.post("/v1/studies", content=b'{"name":', headers={"content-type": "application/json"})
     problem = assert_problem(response, 422, "invalid-input")
@@ -213,7 +231,7 @@ def test_a_parameter_out_of_range_is_refused_by_its_name(service: Service, path:
 
 def test_a_study_is_steered_by_its_state_table_and_what_it_forbids_is_a_conflict(service: Service) -> None:
     service.submit()
-    for action, state in (("pause", "paused"), ("resume", "queued"), ("stop", "stopped")):
+    for action, state in (("pause", "paused"), ("resume", "running"), ("stop", "stopped")):
         assert service.client.post(f"/v1/studies/small/{action}").json()["state"] == state
     problem = assert_problem(service.client.post("/v1/studies/small/resume"), 409, "conflict")
     assert problem["detail"] == "a stopped study cannot resume; it can do nothing more"

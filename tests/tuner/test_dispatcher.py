@@ -243,6 +243,29 @@ def test_stopping_lets_the_running_trial_end_and_cancelling_kills_it(world: Worl
     dispatcher.close()
 
 
+def test_a_study_paused_resumed_and_stopped_at_once_leaves_no_trial_running(world: World) -> None:
+    world.cluster.gate, dispatcher = threading.Event(), world.dispatcher()
+    study = world.submit()
+    eventually(dispatcher.turn, lambda: len(world.cluster.measured) == 1)
+    for event in (StudyEvent.pause, StudyEvent.resume, StudyEvent.stop):
+        world.repository.act(study, event)
+    assert world.study(study).state is StudyState.stopping
+    world.cluster.gate.set()
+    eventually(dispatcher.turn, lambda: world.study(study).state is StudyState.stopped)
+    assert [t.state for t in world.trials(study)] == [TrialState.complete]
+    dispatcher.close()
+
+
+def test_a_study_that_nobody_works_on_is_stopped_at_once(world: World) -> None:
+    study, dispatcher = world.submit(), world.dispatcher()
+    world.cluster.gate = threading.Event()
+    eventually(dispatcher.turn, lambda: len(world.cluster.measured) == 1)
+    dispatcher.close()
+    assert world.study(study).state is StudyState.running
+    assert world.repository.act(study, StudyEvent.stop).state is StudyState.stopped
+    assert [t.state for t in world.trials(study)] == [TrialState.stopped]
+
+
 def test_studies_share_the_cluster_without_ever_holding_more_than_it_has(world: World) -> None:
     world.cluster.size = 8
     small = {"gpu": "A100-SXM4-80GB", "nodes": 1, "gpus_per_node": 2}

@@ -134,3 +134,13 @@ def test_whatever_stands_in_a_field_is_accepted_or_refused_in_one_sentence(field
 @given(st.dictionaries(st.text(), st.integers()))
 def test_a_fingerprint_does_not_depend_on_the_order_of_the_keys(values: dict[str, int]) -> None:
     assert fingerprint(values) == fingerprint(dict(reversed(values.items())))
+
+
+def test_a_document_that_holds_itself_or_is_nested_without_end_is_refused() -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    assert "nested too deeply" in next(iter(problems(document(space=endless)).values()))
+    deep: Any = 1
+    for _ in range(500):
+        deep = {"a": deep}
+    assert "nested too deeply" in next(iter(problems(document(space=deep)).values()))

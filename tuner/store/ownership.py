@@ -17,7 +17,7 @@ from tuner.store.engine import reading, write
 from tuner.store.journal import change_study, change_trial, record, utc_now
 from tuner.store.mapping import attempt_record, measurement_row, study_record, trial_record
 from tuner.store.records import AttemptRecord, Completed, Lease, StudyRecord, TrialRecord
-from tuner.store.repository import read_trials
+from tuner.store.repository import read_trials, stop_queued_trials
 from tuner.store.tables import AttemptRow, StudyRow, TrialRow
 from tuner.trial import FailureKind, TrialFailure
 
@@ -235,10 +235,7 @@ class Ownership:
         """
 
         def work(session: Session) -> None:
-            row, now = _held(session, lease), self._now()
-            query = select(TrialRow).where(TrialRow.study_id == lease.study_id, TrialRow.state == TrialState.queued)
-            for trial in session.scalars(query.order_by(TrialRow.number)):
-                change_trial(session, row, trial, TrialEvent.stop, now)
+            stop_queued_trials(session, _held(session, lease), self._now())
 
         write(self.engine, work)
 

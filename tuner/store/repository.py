@@ -12,9 +12,9 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, selectinload
 
 from tuner.errors import Conflict, FieldProblem, InvalidInput, NotFound
-from tuner.states import StudyEvent, StudyState
+from tuner.states import StudyEvent, StudyState, TrialEvent, TrialState
 from tuner.store.engine import reading, write
-from tuner.store.journal import change_study, record, utc_now
+from tuner.store.journal import change_study, change_trial, record, utc_now
 from tuner.store.mapping import attempt_record, event_record, study_record, trial_record
 from tuner.store.records import AttemptRecord, EventRecord, NewStudy, StudyRecord, TrialRecord
 from tuner.store.tables import AttemptRow, EventRow, StudyRow, TrialRow
@@ -97,7 +97,7 @@ class Repository:
         return rows[:limit], _cursor(rows[limit - 1]) if len(rows) > limit else None
 
     def act(self, key: str, event: StudyEvent, project: str = "default") -> StudyRecord:
-        """Pause, resume, stop or cancel a study.
+        """Pause, resume, stop or cancel a study; one that nobody works on need not wait for a dispatcher to end.
 
         Raises:
             NotFound: There is none.
@@ -106,7 +106,11 @@ class Repository:
 
         def work(session: Session) -> StudyRecord:
             row = _study(session, key, project, for_update=True)
-            change_study(session, row, event, "on request", self._now())
+            now = self._now()
+            change_study(session, row, event, "on request", now)
+            if row.state in (StudyState.stopping, StudyState.cancelling) and _is_idle(session, row, now):
+                stop_queued_trials(session, row, now)
+                change_study(session, row, StudyEvent.settle, "on request", now)
             session.flush()
             return study_record(row)
 
@@ -227,6 +231,21 @@ def read_trials(session: Session, study_id: str, after_number: int = -1, limit: 
         .options(selectinload(TrialRow.attempts).selectinload(AttemptRow.measurement))
     )
     return [trial_record(row) for row in session.scalars(query)]
+
+
+def stop_queued_trials(session: Session, study: StudyRow, now: datetime) -> None:
+    """Stop every trial of a study that has not started."""
+    query = select(TrialRow).where(TrialRow.study_id == study.id, TrialRow.state == TrialState.queued)
+    for trial in session.scalars(query.order_by(TrialRow.number)):
+        change_trial(session, study, trial, TrialEvent.stop, now)
+
+
+def _is_idle(session: Session, study: StudyRow, now: datetime) -> bool:
+    """Whether no dispatcher holds the study, and none left a trial running."""
+    if study.lease_expires_at is not None and study.lease_expires_at > now:
+        return False
+    running = select(TrialRow.id).where(TrialRow.study_id == study.id, TrialRow.state == TrialState.running)
+    return session.scalar(running.limit(1)) is None
 
 
 def spec_differences(old: dict[str, Any], new: dict[str, Any]) -> tuple[FieldProblem, ...]:

@@ -184,8 +184,11 @@ def test_a_user_moves_a_study_exactly_as_its_state_table_says(engine: Engine, re
                 assert repository.study(study.id) == before
                 continue
             after = repository.act("small", event)
-            assert after.state is STUDY_TRANSITIONS[state, event]
-            assert after.revision == before.revision + 1
+            reached = STUDY_TRANSITIONS[state, event]
+            # Nobody works on it, so that what would have to wind down ends at once.
+            ends = {StudyState.stopping: StudyState.stopped, StudyState.cancelling: StudyState.cancelled}
+            assert after.state is ends.get(reached, reached)
+            assert after.revision == before.revision + (2 if reached in ends else 1)
             assert repository.study(study.id) == after
 
 
@@ -196,8 +199,7 @@ def test_a_study_notes_when_it_started_and_ended(repository: Repository, clock: 
     assert (started.started_at, started.ended_at) == (clock.now, None)
     clock.move(1)
     repository.act("small", StudyEvent.pause)
-    repository.act("small", StudyEvent.resume)
-    assert repository.act("small", StudyEvent.start).started_at == started.started_at
+    assert repository.act("small", StudyEvent.resume).started_at == started.started_at
     clock.move(1)
     ended = repository.act("small", StudyEvent.complete)
     assert (ended.started_at, ended.ended_at, ended.updated_at) == (started.started_at, clock.now, clock.now)
