@@ -110,9 +110,10 @@ def dispatch(
         nonlocal stopping
         stopping = True
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stop)
     with RayCluster(settings.ray_address, settings.local_gpus or _SERVE_GPUS).connected() as cluster:
+        # After Ray has set its own handler, which prints a stack for an orderly end.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, stop)
         make_dispatcher(store, cluster).run(lambda: stopping or (parent is not None and os.getppid() != parent))
     store.close()
 

@@ -19,6 +19,8 @@ LEASE_S = 30.0
 # How soon a pause, a cancellation or a new study is noticed; outcomes wake the loop at once.
 _TURN_S = 0.25
 _MAX_LAUNCHES = 64
+_FIRST_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 3.0
 Outcome = TypeVar("Outcome")
 _log = logging.getLogger(__name__)
 
@@ -68,13 +70,18 @@ class Dispatcher:
         Args:
             until: Asked between turns; ``True`` ends the loop.
         """
+        pause_s = 0.0
         try:
             while not until():
                 try:
                     progress = self.turn()
                 except DatabaseUnavailable as error:
-                    _log.warning("%s; trying again", error)
-                    progress = False
+                    if not pause_s:
+                        _log.warning("%s; trying again until it answers", error)
+                    pause_s = min(max(2 * pause_s, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
+                    time.sleep(pause_s)
+                    continue
+                pause_s = 0.0
                 if not progress:
                     self._wait()
         finally:

@@ -13,6 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from api.deps import Store
 from api.routes.studies import Key
 from api.schemas import EventAnswer
+from tuner.errors import DatabaseUnavailable
 from tuner.store.records import StudyRecord
 from tuner.store.repository import Repository
 
@@ -56,12 +57,19 @@ async def _follow(
     request: Request, store: Repository, study_id: str | None, after: int | None
 ) -> AsyncIterable[ServerSentEvent]:
     """Events after one id as they come, until the client leaves or the server ends."""
-    last = await run_in_threadpool(store.last_event_id) if after is None else after
+    last = after
     closing: asyncio.Event = request.app.state.closing
     # Tells a client at once that the stream is open, and how soon to come back.
     yield ServerSentEvent(comment="open", retry=2000)
     while not closing.is_set():
-        for event in await run_in_threadpool(store.events, last, study_id, _BATCH):
+        try:
+            if last is None:
+                last = await run_in_threadpool(store.last_event_id)
+            events = await run_in_threadpool(store.events, last, study_id, _BATCH)
+        except DatabaseUnavailable:
+            # The stream has begun, so that no error can be answered: it goes on when the database does.
+            events = []
+        for event in events:
             last = event.id
             yield ServerSentEvent(data=EventAnswer.of(event), event=event.kind, id=str(event.id))
         try:

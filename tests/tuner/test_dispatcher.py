@@ -384,3 +384,21 @@ def test_a_fault_of_ours_in_one_study_ends_that_study_and_no_other(
     assert world.study(broken).state_reason == "a fault of Paretune: ZeroDivisionError('a bug')"
     assert world.study(sound).state is StudyState.completed
     assert world.cluster.held == 0
+
+
+def test_a_database_that_is_away_is_said_once_and_asked_ever_more_rarely(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Away:
+        def __getattr__(self, name: str) -> Any:
+            raise DatabaseUnavailable("the database is away")
+
+    pauses: list[float] = []
+    monkeypatch.setattr("tuner.dispatcher.time.sleep", pauses.append)
+    ends = chain(repeat(False, 12), repeat(True))
+    with caplog.at_level("WARNING"):
+        world.dispatcher(Away()).run(lambda: next(ends))
+    assert [record.message for record in caplog.records] == ["the database is away; trying again until it answers"]
+    assert len(pauses) == 12
+    assert pauses == sorted(pauses)
+    assert (pauses[0], pauses[-1]) == (0.05, 3.0)
