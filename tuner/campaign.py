@@ -194,7 +194,8 @@ class Campaign:
             if slot.layout == layout:
                 slot.new_launch = False
                 return slot
-        if idle and (others_wait or len(self._slots) >= self.spec.parallel_launches):
+        is_full = len(self._slots) >= self.spec.parallel_launches or free_gpus < self.space.cluster.world_size
+        if idle and (others_wait or is_full):
             self._drop(idle[0])
             free_gpus += self.space.cluster.world_size
         if not may_open or free_gpus < self.space.cluster.world_size:

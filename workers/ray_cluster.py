@@ -60,6 +60,8 @@ class RayCluster:
             try:
                 if self.address is None:
                     ray.init(
+                        # By name: without it Ray joins whatever cluster it finds on the machine.
+                        address="local",
                         num_gpus=self.local_gpus,
                         include_dashboard=False,
                         object_store_memory=_OBJECT_STORE_BYTES,

@@ -281,6 +281,14 @@ def test_studies_share_the_cluster_without_ever_holding_more_than_it_has(world: 
     assert world.cluster.held == 0
 
 
+def test_a_study_that_may_have_more_launches_than_fit_makes_do_with_those_that_do(world: World) -> None:
+    study = world.submit(parallel_launches=2)
+    world.work(study)
+    assert world.study(study).state is StudyState.completed
+    assert len(world.trials(study)) == 6
+    assert world.cluster.peak == 4
+
+
 def test_a_study_too_large_for_the_cluster_says_what_it_waits_for_and_runs_when_it_grows(world: World) -> None:
     world.cluster.size = 2
     study, other = world.submit(), world.submit(
