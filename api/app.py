@@ -18,7 +18,7 @@ from api import problems
 from api.body_limit import BodyLimitMiddleware
 from api.head import HeadMiddleware
 from api.headers import HeadersMiddleware
-from api.routes import events, health, studies
+from api.routes import events, health, predictions, studies
 from tuner.store.repository import Repository
 
 
@@ -45,7 +45,7 @@ def create_app(repository: Repository) -> FastAPI:
     app.add_middleware(HeadersMiddleware)
     problems.install(app)
     app.state.routes = []
-    for module in (studies, events, health):
+    for module in (studies, predictions, events, health):
         app.include_router(module.router)
         app.state.routes += module.router.routes
     _serve_page(app)

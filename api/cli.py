@@ -162,6 +162,37 @@ def layouts(study: StudyFile, as_json: AsJson = False) -> None:
 
 
 @app.command()
+def predict(
+    job: Annotated[Path, typer.Argument(help="A job file (job and cluster) or a study file.", metavar="JOB.yaml")],
+    configurations: Annotated[
+        Path | None, typer.Option(help="CSV of what to predict; the whole space by default.", metavar="IN.csv")
+    ] = None,
+    calibrate: Annotated[
+        Path | None, typer.Option(help="Measured table of this job on this cluster.", metavar="MEASURED.csv")
+    ] = None,
+    calibration: Annotated[Path | None, typer.Option(help="A saved calibration.", metavar="FILE.json")] = None,
+    save_calibration: Annotated[
+        Path | None, typer.Option(help="Where to save the calibration.", metavar="FILE.json")
+    ] = None,
+    output: Annotated[Path | None, typer.Option(help="CSV of every prediction.", metavar="OUT.csv")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Predict step time, energy and memory without a GPU; nothing is run or stored."""
+    from api.predict import Files
+    from api.predict import predict as run
+
+    files = Files(
+        job=job,
+        configurations=configurations,
+        calibrate=calibrate,
+        calibration=calibration,
+        save_calibration=save_calibration,
+        output=output,
+    )
+    run(files, render.make_console(), render.make_console(stderr=True), as_json=as_json)
+
+
+@app.command()
 def migrate() -> None:
     """Bring the database to the schema that this version needs."""
     upgrade(_settings().database_url)

@@ -25,6 +25,13 @@ class Recompute(StrEnum):
     full = "full"
 
 
+class PipelineSchedule(StrEnum):
+    """Order of forward and backward passes on a pipeline's stages."""
+
+    one_f_one_b = "1f1b"
+    gpipe = "gpipe"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
     """Shape of a dense decoder-only transformer.
@@ -106,6 +113,8 @@ class TrainingJob:
         precision: Number format of the forward and backward pass.
         zero_stage: ZeRO stage: 0 none, 1 optimizer state, 2 and gradients, 3 and weights sharded over dp.
         recompute: Activation recomputation.
+        pipeline_schedule: Order of the passes on a pipeline's stages.
+        sequence_parallel: Whether tensor parallelism also splits norms and residuals, along the sequence.
     """
 
     model: ModelShape
@@ -114,6 +123,8 @@ class TrainingJob:
     precision: Precision = Precision.bf16
     zero_stage: int = 1
     recompute: Recompute = Recompute.none
+    pipeline_schedule: PipelineSchedule = PipelineSchedule.one_f_one_b
+    sequence_parallel: bool = True
 
     @property
     def tokens_per_step(self) -> int:

@@ -65,9 +65,7 @@ def build_space(spec: StudySpec) -> Space:
         refusals: tuple[Refusal, ...] = ()
         has_energy = any(row.energy_j is not None for row in rows)
     else:
-        layouts, refusals = enumerate_layouts(job, cluster, spec.axes(), spec.rules())
-        if not layouts:
-            raise InvalidInput.of("space", "no valid layout", _why_none(refusals))
+        layouts, refusals = space_layouts(spec.space, job, cluster)
         clocks = space_clocks(spec.space.frequency_mhz, cluster.gpu)
         configurations = tuple(Configuration(layout, clock) for layout in layouts for clock in clocks)
     return Space(
@@ -78,6 +76,25 @@ def build_space(spec: StudySpec) -> Space:
         baseline=_baseline(spec, job, cluster, configurations, refusals),
         has_energy=has_energy,
     )
+
+
+def space_layouts(
+    section: SpaceSection, job: TrainingJob, cluster: Cluster
+) -> tuple[tuple[Layout, ...], tuple[Refusal, ...]]:
+    """Valid layouts of a space, sorted, and the refused ones with reasons.
+
+    Args:
+        section: The axes and rules.
+        job: The training job.
+        cluster: The cluster.
+
+    Raises:
+        InvalidInput: No layout is valid.
+    """
+    layouts, refusals = enumerate_layouts(job, cluster, section.axes(), section.rules())
+    if not layouts:
+        raise InvalidInput.of("space", "no valid layout", _why_none(refusals))
+    return layouts, refusals
 
 
 def space_clocks(axis: str | Sequence[int] | FrequencyRange, gpu: GpuSpec) -> tuple[int | None, ...]:

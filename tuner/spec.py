@@ -4,34 +4,33 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from dataclasses import asdict
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from tuner.errors import FieldProblem, InvalidInput
+from tuner.document import parse_as
 from tuner.hardware import Cluster, GpuSpec, find_gpu
-from tuner.job import ModelShape, Precision, Recompute, TrainingJob, model_from_huggingface
+from tuner.job import ModelShape, PipelineSchedule, Precision, Recompute, TrainingJob, model_from_huggingface
 from tuner.layout import LayoutAxes, LayoutRules
 
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 Degree = Annotated[int, Field(ge=1, le=1_000_000)]
 Positive = Annotated[float, Field(gt=0, le=1e15)]
-# Nobody reads more, and a hostile document can hold millions.
-_SHOWN_PROBLEMS = 50
-_DEEPEST = 20
-Section = TypeVar("Section", bound=BaseModel)
 # Bounds that no hardware comes near, so that arithmetic on the numbers stays finite.
 Fact = Annotated[float, Field(ge=1e-3, le=1e9)]
 Axis = Literal["auto"] | Annotated[list[Degree], Field(min_length=1, max_length=64)]
+# What every study meant before these could be written; left out of the digest, they leave older digests as they are.
+_LATER_JOB_FIELDS: dict[str, Any] = {"pipeline_schedule": "1f1b", "sequence_parallel": True}
 
 
-class _Section(BaseModel):
+class DocumentSection(BaseModel):
+    """Part of a document: no unknown field, no value of another type."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
-class ModelSection(_Section):
+class ModelSection(DocumentSection):
     """Shape of the model; a Hugging Face ``config.json`` is turned into one when the file is read."""
 
     layers: Count
@@ -46,7 +45,7 @@ class ModelSection(_Section):
     positions: Annotated[int, Field(ge=0)] = 0
 
 
-class JobSection(_Section):
+class JobSection(DocumentSection):
     """What is trained."""
 
     model: ModelSection
@@ -55,6 +54,8 @@ class JobSection(_Section):
     precision: Literal["bf16", "fp16", "fp32"] = "bf16"
     zero_stage: Annotated[int, Field(ge=0, le=3)] = 1
     recompute: Literal["none", "selective", "full"] = "none"
+    pipeline_schedule: Literal["1f1b", "gpipe"] = "1f1b"
+    sequence_parallel: bool = True
 
     @field_validator("model", mode="before")
     @classmethod
@@ -66,7 +67,7 @@ class JobSection(_Section):
         return value
 
 
-class GpuSection(_Section):
+class GpuSection(DocumentSection):
     """A GPU that the catalogue does not hold; the fields are those of a catalogue entry."""
 
     name: Annotated[str, Field(min_length=1, max_length=100)]
@@ -85,7 +86,7 @@ class GpuSection(_Section):
     energy_counter: bool = True
 
 
-class ClusterSection(_Section):
+class ClusterSection(DocumentSection):
     """What it runs on; every launch takes all of these GPUs."""
 
     gpu: str | GpuSection
@@ -95,7 +96,7 @@ class ClusterSection(_Section):
     inter_node_gb_s: Fact | None = None
 
 
-class FrequencyRange(_Section):
+class FrequencyRange(DocumentSection):
     """Clocks from ``min`` to ``max``, ``step`` apart."""
 
     min: Degree
@@ -103,7 +104,7 @@ class FrequencyRange(_Section):
     step: Degree
 
 
-class SpaceSection(_Section):
+class SpaceSection(DocumentSection):
     """Values to consider on each axis, and the rules that not every trainer has."""
 
     tp: Axis = "auto"
@@ -115,8 +116,25 @@ class SpaceSection(_Section):
     kv_heads_divisible: bool = True
     pad_vocabulary_to: Count = 128
 
+    def axes(self) -> LayoutAxes:
+        """Values to consider on the layout axes."""
+        values = {
+            name: None if (axis := getattr(self, name)) == "auto" else tuple(sorted(set(axis)))
+            for name in ("tp", "pp", "microbatch")
+        }
+        return LayoutAxes(**values)
 
-class BaselineSection(_Section):
+    def rules(self) -> LayoutRules:
+        """Rules beyond divisibility."""
+        return LayoutRules(
+            tp_within_node=self.tp_within_node,
+            microbatches_fill_pipeline=self.microbatches_fill_pipeline,
+            kv_heads_divisible=self.kv_heads_divisible,
+            pad_vocabulary_to=self.pad_vocabulary_to,
+        )
+
+
+class BaselineSection(DocumentSection):
     """The layout that the user runs today."""
 
     dp: Degree
@@ -125,14 +143,14 @@ class BaselineSection(_Section):
     microbatch: Degree
 
 
-class SimulatedRunnerSection(_Section):
+class SimulatedRunnerSection(DocumentSection):
     """Trials are simulated."""
 
     kind: Literal["simulated"]
     seed: Annotated[int, Field(ge=0)] = 0
 
 
-class ReplayRunnerSection(_Section):
+class ReplayRunnerSection(DocumentSection):
     """Trials are answered from a measured table, whose rows are the space.
 
     In a study file ``table`` is a path beside the file; the command line reads it into ``csv``.
@@ -149,14 +167,14 @@ class ReplayRunnerSection(_Section):
         return value
 
 
-class SamplerSection(_Section):
+class SamplerSection(DocumentSection):
     """How the next configuration is chosen."""
 
     kind: Literal["tpe", "nsga2", "gp", "random", "grid"] = "tpe"
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
 
 
-class BudgetSection(_Section):
+class BudgetSection(DocumentSection):
     """When to stop; whichever comes first."""
 
     trials: Annotated[int, Field(ge=1, le=100_000)] = 40
@@ -166,18 +184,19 @@ class BudgetSection(_Section):
     min_growth: Annotated[float, Field(ge=0, lt=1)] = 0.01
 
 
-class LimitsSection(_Section):
+class LimitsSection(DocumentSection):
     """What is not worth measuring, and never stands on the frontier."""
 
     average_power_w: Positive | None = None
     slowdown: Positive | None = 0.5
 
 
-class JobFile(_Section):
-    """A job file: the job and its cluster alone."""
+class JobFile(DocumentSection):
+    """A job file: the job, its cluster, and the space where not all of it is of interest."""
 
     job: JobSection
     cluster: ClusterSection
+    space: SpaceSection = SpaceSection()
 
     def training_job(self) -> TrainingJob:
         """The job as the pure code knows it."""
@@ -188,6 +207,8 @@ class JobFile(_Section):
             precision=Precision(self.job.precision),
             zero_stage=self.job.zero_stage,
             recompute=Recompute(self.job.recompute),
+            pipeline_schedule=PipelineSchedule(self.job.pipeline_schedule),
+            sequence_parallel=self.job.sequence_parallel,
         )
 
     def hardware(self) -> Cluster:
@@ -207,30 +228,12 @@ class StudySpec(JobFile):
     """A study: the job, the cluster, what to try, how to run it, and when to stop."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
-    space: SpaceSection = SpaceSection()
     baseline: BaselineSection | None = None
     runner: Annotated[SimulatedRunnerSection | ReplayRunnerSection, Field(discriminator="kind")]
     sampler: SamplerSection = SamplerSection()
     budget: BudgetSection = BudgetSection()
     limits: LimitsSection = LimitsSection()
     parallel_launches: Annotated[int, Field(ge=1, le=64)] = 1
-
-    def axes(self) -> LayoutAxes:
-        """Values to consider on the layout axes."""
-        values = {
-            name: None if (axis := getattr(self.space, name)) == "auto" else tuple(sorted(set(axis)))
-            for name in ("tp", "pp", "microbatch")
-        }
-        return LayoutAxes(**values)
-
-    def rules(self) -> LayoutRules:
-        """Rules beyond divisibility."""
-        return LayoutRules(
-            tp_within_node=self.space.tp_within_node,
-            microbatches_fill_pipeline=self.space.microbatches_fill_pipeline,
-            kv_heads_divisible=self.space.kv_heads_divisible,
-            pad_vocabulary_to=self.space.pad_vocabulary_to,
-        )
 
     def document(self) -> dict[str, Any]:
         """The spec with every default filled in, as stored and shown."""
@@ -241,6 +244,9 @@ class StudySpec(JobFile):
         """Hash of everything but the name: two specs with the same digest describe the same study."""
         document = self.document()
         del document["name"]
+        for name, before in _LATER_JOB_FIELDS.items():
+            if document["job"][name] == before:
+                del document["job"][name]
         return fingerprint(document)
 
     @classmethod
@@ -257,90 +263,3 @@ def fingerprint(document: Any) -> str:
     """A short stable hash of JSON data."""
     canonical = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(canonical.encode()).hexdigest()[:32]
-
-
-def parse_as(schema: type[Section], data: Any) -> Section:
-    """Validate data against a schema, with errors in our one shape."""
-    if not isinstance(data, dict):
-        raise InvalidInput.of("document", data, f"must be a mapping with the fields {_names(schema)}")
-    _check_text(data)
-    try:
-        return schema.model_validate(data)
-    except ValidationError as error:
-        raise InvalidInput(*field_problems(error, schema)) from None
-    except InvalidInput as error:
-        # The pure code names fields as it knows them: a model's fields stand under ``job`` in the document.
-        raise InvalidInput(
-            *(
-                FieldProblem(f"job.{p.field}" if p.field.startswith("model.") else p.field, p.value, p.reason)
-                for p in error.problems
-            )
-        ) from None
-
-
-def _check_text(value: Any, path: str = "", depth: int = 0) -> None:
-    """Refuse text that no encoding can carry, which JSON can spell, and a document that holds itself, as YAML's can."""
-    if depth > _DEEPEST:
-        raise InvalidInput.of(path[:60], "...", "is nested too deeply")
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            _check_text(str(key), f"{path}.(a key)" if path else "(a key)", depth + 1)
-            _check_text(inner, f"{path}.{key}" if path else str(key), depth + 1)
-    elif isinstance(value, list):
-        for index, inner in enumerate(value):
-            _check_text(inner, f"{path}.{index}", depth + 1)
-    elif isinstance(value, str):
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            raise InvalidInput.of(path, value, "must be text that UTF-8 can encode") from None
-
-
-def field_problems(error: ValidationError, schema: type[BaseModel]) -> tuple[FieldProblem, ...]:
-    """Translate pydantic's errors: dotted path, the value given, what is valid."""
-    problems: dict[str, tuple[Any, str]] = {}
-    for detail in error.errors(include_url=False, include_context=True)[:_SHOWN_PROBLEMS]:
-        path = [str(part) for part in detail["loc"] if not _is_tag(part)]
-        reason = detail["msg"].removeprefix("Value error, ").replace("Input should", "must").rstrip(".")
-        reason = re.sub(r"be a valid dictionary( or .*)?$", "be a mapping", reason)
-        value = detail["input"]
-        if detail["type"] == "missing":
-            value, reason = None, "is required"
-        elif detail["type"] == "extra_forbidden":
-            reason = f"is not a known field; valid: {_names(_schema_at(schema, path[:-1]))}"
-        elif detail["type"] == "string_pattern_mismatch":
-            reason = "must be 1 to 100 letters, digits, '.', '_' or '-', starting with a letter or digit"
-        elif detail["type"] == "union_tag_invalid":
-            reason = f"kind must be one of {detail['ctx']['expected_tags']}"
-        elif detail["type"] == "union_tag_not_found":
-            value, reason = None, "kind is required"
-        field = ".".join(path) or "document"
-        known = problems.get(field)
-        problems[field] = (value, reason if known is None else f"{known[1]}, or {reason.removeprefix('must ')}")
-    # A union reports one error a branch: where the branch that was meant is known, its own fields say more.
-    return tuple(
-        FieldProblem(field, value, reason)
-        for field, (value, reason) in problems.items()
-        if not any(other.startswith(f"{field}.") for other in problems)
-    )
-
-
-_TAGS = frozenset({"simulated", "replay", "str", "GpuSection", "FrequencyRange"})
-
-
-def _is_tag(part: Any) -> bool:
-    """Whether a path element is pydantic's name for a branch of a union, which no user wrote."""
-    return isinstance(part, str) and (part in _TAGS or part.startswith(("literal[", "constrained-", "list[")))
-
-
-def _schema_at(schema: type[BaseModel], path: list[str]) -> type[BaseModel]:
-    for name in path:
-        field = schema.model_fields.get(name)
-        annotation = field.annotation if field else None
-        inner = [annotation, *getattr(annotation, "__args__", ())]
-        schema = next((c for c in inner if isinstance(c, type) and issubclass(c, BaseModel)), schema)
-    return schema
-
-
-def _names(schema: type[BaseModel]) -> str:
-    return ", ".join(schema.model_fields)

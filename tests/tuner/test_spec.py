@@ -46,6 +46,14 @@ def test_the_digest_ignores_the_name_and_nothing_else() -> None:
     assert spec(runner={"kind": "simulated", "seed": 2}).digest != spec().digest
 
 
+def test_a_job_field_that_came_later_leaves_the_digest_of_older_studies_as_it_was_until_it_is_used() -> None:
+    job = document()["job"]
+    assert spec().digest == "c3c2b2d75335e5af4bb3006b1c0c0e9a"
+    assert spec(job=job | {"pipeline_schedule": "1f1b", "sequence_parallel": True}).digest == spec().digest
+    assert spec(job=job | {"pipeline_schedule": "gpipe"}).digest != spec().digest
+    assert spec(job=job | {"sequence_parallel": False}).digest != spec().digest
+
+
 @pytest.mark.parametrize(
     ("changes", "field", "reason"),
     [
@@ -53,7 +61,7 @@ def test_the_digest_ignores_the_name_and_nothing_else() -> None:
         ({"budget": {"gpu_hours": 0}}, "budget.gpu_hours", "must be greater than 0"),
         ({"budget": {"wall_time_s": float("nan")}}, "budget.wall_time_s", "must be a finite number"),
         ({"budget": {"trial": 3}}, "budget.trial", "is not a known field; valid: trials, gpu_hours"),
-        ({"colour": 1}, "colour", "is not a known field; valid: job, cluster, name"),
+        ({"colour": 1}, "colour", "is not a known field; valid: job, cluster, space, name"),
         ({"runner": {"kind": "quantum"}}, "runner", "kind must be one of 'simulated', 'replay'"),
         ({"runner": {"seed": 1}}, "runner", "kind is required"),
         ({"runner": {"kind": "replay", "table": "../../etc/passwd"}}, "runner", "only the command line reads"),
@@ -73,6 +81,12 @@ def test_the_digest_ignores_the_name_and_nothing_else() -> None:
             "must be a valid integer",
         ),
         ({"job": document()["job"] | {"zero_stage": 4}}, "job.zero_stage", "must be less than or equal to 3"),
+        (
+            {"job": document()["job"] | {"pipeline_schedule": "pipe"}},
+            "job.pipeline_schedule",
+            "must be '1f1b' or 'gpipe'",
+        ),
+        ({"job": document()["job"] | {"sequence_parallel": 1}}, "job.sequence_parallel", "must be a valid boolean"),
         (
             {"cluster": {"gpu": "A100-SXM4-80GB", "gpus_per_node": 0}},
             "cluster.gpus_per_node",

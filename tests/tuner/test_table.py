@@ -55,3 +55,22 @@ def test_a_table_that_cannot_be_is_refused_by_line_and_column(text: str, sentenc
     with pytest.raises(InvalidInput) as caught:
         parse_table(text)
     assert sentence in str(caught.value)
+
+
+def test_zero_stage_and_recompute_are_read_where_there_are_such_columns_and_are_the_jobs_where_empty() -> None:
+    header = "dp,tp,pp,microbatch,frequency_mhz,step_time_s,energy_j,peak_memory_gib,status,zero_stage,recompute\n"
+    rows = parse_table(header + "4,1,1,1,,2,,,ok,3,full\n4,1,1,2,,2,,,ok,,\n4,1,1,4,,2,,,ok,0.0, none\n")
+    assert [(row.zero_stage, row.recompute) for row in rows] == [(3, "full"), (None, None), (0, "none")]
+    for cells, sentence in (("4,none", "line 2, zero_stage: '4'"), ("1,most", "line 2, recompute: 'most'")):
+        with pytest.raises(InvalidInput, match=sentence):
+            parse_table(header + f"4,1,1,1,,2,,,ok,{cells}\n")
+
+
+def test_a_configuration_may_stand_twice_where_repeats_are_wanted() -> None:
+    rows = parse_table(table("4,1,1,1,,,1,,,ok\n\n4,1,1,1,,,2,,,ok\n"), repeats=True)
+    assert [(row.line, row.step_time_s) for row in rows] == [(2, 1.0), (4, 2.0)]
+
+
+def test_what_no_csv_reader_can_take_is_refused_by_its_line() -> None:
+    with pytest.raises(InvalidInput, match="a line is longer than any row of numbers"):
+        parse_table(table("4,1,1,1,,,1,,," + "x" * 200_000 + "\n"))

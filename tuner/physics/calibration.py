@@ -1,0 +1,146 @@
+"""What is known about a cluster: the coefficients, how sure they are, and what measured layouts had of their own."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.errors import InvalidInput
+from tuner.physics.coefficients import COEFFICIENTS, SPREADS, Coefficients
+from tuner.physics.configurations import Configurations, Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutOffsets:
+    """What measured layouts took beyond the fitted model, as logarithms of factors. Arrays have shape ``(m,)``.
+
+    A layout's clocks share what the model gets wrong about it, so that one measured clock teaches the others.
+
+    Args:
+        key: The layouts, as :func:`layout_keys` writes them, ascending.
+        time: Logarithm of measured over modelled step time.
+        energy: The same of energy.
+        left: Share of the model's variance that is left for them.
+    """
+
+    key: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    time: Floats = field(default_factory=lambda: np.zeros(0))
+    energy: Floats = field(default_factory=lambda: np.zeros(0))
+    left: Floats = field(default_factory=lambda: np.zeros(0))
+
+    def of(self, x: Configurations) -> tuple[Floats, Floats, Floats]:
+        """Offsets of time and energy, and the share of variance left, of every configuration, shape ``(n,)`` each."""
+        if not len(self.key):
+            return np.zeros(len(x)), np.zeros(len(x)), np.ones(len(x))
+        keys = layout_keys(x)
+        where = np.minimum(np.searchsorted(self.key, keys), len(self.key) - 1)
+        known = self.key[where] == keys
+        return (
+            np.where(known, self.time[where], 0.0),
+            np.where(known, self.energy[where], 0.0),
+            np.where(known, self.left[where], 1.0),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """The model's coefficients for one cluster and framework.
+
+    Args:
+        coefficients: Best values.
+        covariance: Of the fitted coefficients' logarithms, shape ``(c, c)``.
+        time_deviation: Relative deviation of a layout's step time that the model does not explain.
+        energy_deviation: The same of energy at a known step time, that is of power.
+        memory_deviation: The same of peak memory.
+        offsets: What measured layouts had of their own.
+        trials: Number of trials it was fitted to.
+        gpu: Catalogue name of the GPU it was fitted on; empty for the default.
+    """
+
+    coefficients: Coefficients = field(default_factory=Coefficients)
+    covariance: Floats = field(default_factory=lambda: np.diag(SPREADS**2))
+    time_deviation: float = 0.1
+    energy_deviation: float = 0.1
+    memory_deviation: float = 0.1
+    offsets: LayoutOffsets = field(default_factory=LayoutOffsets)
+    trials: int = 0
+    gpu: str = ""
+
+    def to_document(self) -> dict[str, Any]:
+        """As JSON data."""
+        offsets = {name: values.tolist() for name, values in asdict(self.offsets).items()}
+        return {
+            "gpu": self.gpu,
+            "trials": self.trials,
+            "coefficients": asdict(self.coefficients),
+            "covariance": self.covariance.tolist(),
+            "time_deviation": self.time_deviation,
+            "energy_deviation": self.energy_deviation,
+            "memory_deviation": self.memory_deviation,
+            "offsets": offsets,
+        }
+
+    @classmethod
+    def from_document(cls, document: Any) -> Calibration:
+        """The inverse of :meth:`to_document`.
+
+        Raises:
+            InvalidInput: Anything that :meth:`to_document` does not write.
+        """
+        try:
+            offsets = document["offsets"]
+            result = cls(
+                coefficients=Coefficients(**document["coefficients"]),
+                covariance=np.array(document["covariance"], float),
+                time_deviation=float(document["time_deviation"]),
+                energy_deviation=float(document["energy_deviation"]),
+                memory_deviation=float(document["memory_deviation"]),
+                offsets=LayoutOffsets(
+                    key=np.array(offsets["key"], np.int64),
+                    **{name: np.array(offsets[name], float) for name in ("time", "energy", "left")},
+                ),
+                trials=int(document["trials"]),
+                gpu=str(document["gpu"]),
+            )
+            result._check()
+        except (KeyError, TypeError, ValueError, OverflowError):
+            raise InvalidInput.of("calibration", "document", "must be what `paretune predict` saved") from None
+        return result
+
+    def _check(self) -> None:
+        size = len(COEFFICIENTS)
+        values = np.array([getattr(self.coefficients, name) for name in COEFFICIENTS], float)
+        deviations = np.array([self.time_deviation, self.energy_deviation, self.memory_deviation])
+        offsets = np.stack([self.offsets.time, self.offsets.energy, self.offsets.left])
+        sound = (
+            np.all(np.isfinite(values) & (values > 0))
+            and self.covariance.shape == (size, size)
+            and np.all(np.isfinite(self.covariance))
+            and np.all((deviations > 0) & (deviations < 10))
+            and offsets.shape[1] == len(self.offsets.key)
+            and np.all(np.abs(offsets) < 100)
+            and 0 <= self.coefficients.head_share <= 1
+        )
+        if not sound:
+            raise ValueError
+
+
+def layout_keys(x: Configurations) -> NDArray[np.int64]:
+    """One whole number for each layout with its ZeRO stage and recomputation, shape ``(n,)``."""
+    key = np.zeros(len(x), np.int64)
+    for values, size in (
+        (x.dp, 1 << 20),
+        (x.tp, 1 << 12),
+        (x.pp, 1 << 12),
+        (x.microbatch, 1 << 14),
+        (x.zero_stage, 4),
+        (x.recompute, 3),
+    ):
+        key = key * size + values.astype(np.int64) % size
+    return key
+
+
+DEFAULT = Calibration()
