@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+import hashlib
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tuner.errors import InvalidInput
+from tuner.hardware import Cluster
+from tuner.job import Recompute, TrainingJob
 from tuner.physics.coefficients import COEFFICIENTS, SPREADS, Coefficients
 from tuner.physics.configurations import Configurations, Floats
+
+# Values that dp, tp, pp, microbatch, ZeRO stage and recomputation take in a key of 62 bits.
+_KEY_SIZES = (1 << 20, 1 << 12, 1 << 12, 1 << 14, 4, 4)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,11 +37,10 @@ class LayoutOffsets:
     energy: Floats = field(default_factory=lambda: np.zeros(0))
     left: Floats = field(default_factory=lambda: np.zeros(0))
 
-    def of(self, x: Configurations) -> tuple[Floats, Floats, Floats]:
-        """Offsets of time and energy, and the share of variance left, of every configuration, shape ``(n,)`` each."""
+    def of(self, keys: NDArray[np.int64]) -> tuple[Floats, Floats, Floats]:
+        """Offsets of time and energy, and the share of variance left, for every key, shape ``(n,)`` each."""
         if not len(self.key):
-            return np.zeros(len(x)), np.zeros(len(x)), np.ones(len(x))
-        keys = layout_keys(x)
+            return np.zeros(len(keys)), np.zeros(len(keys)), np.ones(len(keys))
         where = np.minimum(np.searchsorted(self.key, keys), len(self.key) - 1)
         known = self.key[where] == keys
         return (
@@ -128,19 +133,20 @@ class Calibration:
             raise ValueError
 
 
-def layout_keys(x: Configurations) -> NDArray[np.int64]:
-    """One whole number for each layout with its ZeRO stage and recomputation, shape ``(n,)``."""
+def layout_keys(job: TrainingJob, cluster: Cluster, x: Configurations) -> NDArray[np.int64]:
+    """One whole number for each layout of a job on a cluster, with its ZeRO stage and recomputation, shape ``(n,)``.
+
+    Args:
+        job: The training job, whose own ZeRO stage and recomputation the configurations replace.
+        cluster: The cluster.
+        x: Configurations.
+    """
+    same = replace(job, zero_stage=0, recompute=Recompute.none)
+    digest = hashlib.sha256(repr((same, cluster)).encode()).digest()
     key = np.zeros(len(x), np.int64)
-    for values, size in (
-        (x.dp, 1 << 20),
-        (x.tp, 1 << 12),
-        (x.pp, 1 << 12),
-        (x.microbatch, 1 << 14),
-        (x.zero_stage, 4),
-        (x.recompute, 3),
-    ):
+    for values, size in zip((x.dp, x.tp, x.pp, x.microbatch, x.zero_stage, x.recompute), _KEY_SIZES, strict=True):
         key = key * size + values.astype(np.int64) % size
-    return key
+    return key ^ (int.from_bytes(digest[:8]) >> 2)
 
 
 DEFAULT = Calibration()

@@ -38,7 +38,7 @@ class Coefficients:
         optimizer_traffic: Bytes moved per parameter in an optimizer step.
         activation_scale: Factor on the activation memory.
         logits_bytes: Bytes held per logit at the peak.
-        reserve_gib: Memory that the driver, NCCL and the allocator's fragments take.
+        reserve_gib: Memory that buffers and fragments take in the framework's allocator.
         clock_free: Ratio of the time that does not follow the clock to the time that does, in matrix products at the
             highest clock.
         static_power: Power that does not depend on the clock, as a share of the power limit.
@@ -67,9 +67,9 @@ class Coefficients:
     overlap: float = _coefficient(0.3, 1.0)
     step_s: float = _coefficient(0.01, 1.0)
     optimizer_traffic: float = _coefficient(50.0, 0.5)
-    activation_scale: float = _coefficient(1.0, 0.15)
-    logits_bytes: float = _coefficient(16.0, 0.3)
-    reserve_gib: float = _coefficient(1.5, 0.5)
+    activation_scale: float = _coefficient(1.08, 0.15)
+    logits_bytes: float = _coefficient(7.0, 0.3)
+    reserve_gib: float = _coefficient(0.3, 0.5)
     clock_free: float = _coefficient(0.1, 0.7)
     static_power: float = _coefficient(0.15, 0.3)
     compute_power: float = _coefficient(1.15, 0.2)

@@ -14,7 +14,7 @@ from tuner.physics.coefficients import Coefficients, with_logarithms
 from tuner.physics.configurations import Configurations, Floats
 from tuner.physics.memory import GIB, peak_memory
 from tuner.physics.power import running_clock, step_energy
-from tuner.physics.step_time import step_time
+from tuner.physics.step_time import StepModel
 
 # Relative noise of one measured window, which clocks of a layout do not share.
 NOISE = 0.01
@@ -68,7 +68,7 @@ class Evidence:
         time = np.log(measured.step_time_s[ran])
         self._logs = np.stack([time, np.log(measured.energy_j[ran]) - time, np.log(measured.peak_memory_gib[ran])])
         self._known = np.isfinite(self._logs)
-        self._keys, self._layout = np.unique(layout_keys(self._x), return_inverse=True)
+        self._keys, self._layout = np.unique(layout_keys(job, cluster, self._x), return_inverse=True)
         self._counts = [np.bincount(self._layout, known, len(self._keys)) for known in self._known]
 
     def errors(self, c: Coefficients, variants: int = 1) -> Floats:
@@ -79,8 +79,9 @@ class Evidence:
             variants: How many models are evaluated at once.
         """
         x = self._x[np.tile(np.arange(len(self._x)), variants)]
-        clock = running_clock(self._job, self._cluster, x, c)
-        step = step_time(self._job, self._cluster, x, c, clock)
+        model = StepModel(self._job, self._cluster, x, c)
+        clock = running_clock(model, self._cluster, x, c)
+        step = model.at(clock)
         time = np.log(step.total_s)
         power = np.log(step_energy(step, self._cluster, c, clock).total_j) - time
         memory = np.log(peak_memory(self._job, x, c).bytes / GIB)

@@ -1,8 +1,8 @@
 """Peak memory of every pipeline stage.
 
 Weights, gradients and optimizer state follow Rajbhandari et al. 2020 (ZeRO): in mixed precision 2 bytes a parameter for
-the weights, 4 for the gradients (accumulated in fp32, as Megatron-LM and nanotron do) and 12 for Adam's state with its
-master weights. Activations follow Korthikanti et al. 2022 (Reducing Activation Recomputation), with flash attention,
+the weights, 2 for the gradients and 4 more for their sum in fp32, as Megatron-LM and nanotron keep it, and 12 for Adam's
+state with its master weights. Activations follow Korthikanti et al. 2022 (Reducing Activation Recomputation), with flash attention,
 which keeps no score matrix (Dao 2023).
 """
 
@@ -23,6 +23,12 @@ from tuner.physics.stages import layers_by_stage, place_layers
 GIB = 2.0**30
 # Tensors of a layer's hidden width that a layer keeps for its backward pass: input, two norms' outputs, two residuals.
 _HIDDEN_TENSORS = 5.0
+# Of the two column-parallel products, whose inputs sequence parallelism gathers; nanotron's table shows them kept where
+# there is no pipeline, and not where there is one.
+_GATHERED_TENSORS = 2.0
+# What a stage keeps of each microbatch in flight beside its layers, in layers: the input received, the output to be sent
+# and what belongs to them. Read off nanotron's table at 16 and 32 stages, whose stages are one or two layers.
+_STAGE_LAYERS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,17 +162,18 @@ def _parts(
     outer = embedding * model.embedding_parameters + (head - shared) * model.vocab * model.hidden
     parameters = (layers * model.layer_parameters + outer) / x.tp
     single = job.precision is Precision.fp32
-    weight_bytes, state_bytes = (4.0, 8.0) if single else (2.0, 12.0)
+    weight_bytes, gradient_bytes, state_bytes = (4.0, 4.0, 8.0) if single else (2.0, 6.0, 12.0)
     over = {stage: np.where(x.zero_stage >= stage, x.dp, 1.0) for stage in (1, 2, 3)}
     # Under ZeRO 3 the layer at work and the one prefetched stand there whole.
     gathered = np.minimum(2.0, layers) * model.layer_parameters / x.tp * (1 - 1 / over[3])
     tokens = x.microbatch * job.sequence_length
-    per_layer, working = _activation_bytes(job, x)
+    kept, working = _activation_bytes(job, x)
     in_flight = _in_flight(job, x, index)
-    stored = tokens * (layers * in_flight * per_layer + working * (layers > 0))
+    held_layers = layers + _STAGE_LAYERS * (x.pp > 1)
+    stored = tokens * (held_layers * in_flight * kept + working * (layers > 0))
     return MemoryParts(
         weights=weight_bytes * (parameters / over[3] + gathered),
-        gradients=4.0 * parameters / over[2],
+        gradients=gradient_bytes * parameters / over[2],
         optimizer=state_bytes * parameters / over[1],
         activations=c.activation_scale * stored,
         logits=head * tokens * model.vocab / x.tp * c.logits_bytes,
@@ -178,9 +185,8 @@ def _activation_bytes(job: TrainingJob, x: Configurations) -> tuple[Floats, Floa
     """Bytes a token that one layer stores, and that the layer at work needs beyond it."""
     element = 4.0 if job.precision is Precision.fp32 else 2.0
     hidden = float(job.model.hidden)
-    # Sequence parallelism splits the hidden tensors, but the gathered inputs of the two column-parallel products stay.
     split = x.tp if job.sequence_parallel else np.ones_like(x.tp)
-    inputs = hidden * _HIDDEN_TENSORS / split + hidden * 2 * (split > 1)
+    inputs = hidden * (_HIDDEN_TENSORS / split + _GATHERED_TENSORS * ((split > 1) & (x.pp == 1)))
     attention, products, cheap = _inner_tensors(job.model, x.tp)
     everything = inputs + attention + products + cheap
     selective = hidden * 3 / split + attention + products

@@ -13,13 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.hardware import Cluster, GpuSpec
-from tuner.job import TrainingJob
 from tuner.physics.coefficients import Coefficients
 from tuner.physics.configurations import Configurations, Floats
-from tuner.physics.step_time import StepTime, clock_factor, step_time
+from tuner.physics.step_time import StepModel, StepTime, clock_factor
 
 # Halvings of the clock's range: 2000 MHz / 2**11 is below one step of a clock.
 _BISECTIONS = 11
+# Share of the bubble that is other stages computing rather than latency.
+_CLOCKED_BUBBLE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,32 +76,36 @@ def step_energy(step: StepTime, cluster: Cluster, c: Coefficients, frequency_mhz
     )
 
 
-def running_clock(job: TrainingJob, cluster: Cluster, x: Configurations, c: Coefficients) -> Floats:
+def running_clock(model: StepModel, cluster: Cluster, x: Configurations, c: Coefficients) -> Floats:
     """The clock that really runs, in MHz, shape ``(n,)``: the one asked for, or what the power cap leaves of it.
 
     The cap works on a GPU's average power over some tens of milliseconds, and so on the average over a step.
+
+    Args:
+        model: The step of every configuration.
+        cluster: The cluster.
+        x: Configurations.
+        c: Coefficients.
     """
     gpu = cluster.gpu
-    asked = np.minimum(x.frequency_mhz, gpu.max_clock_mhz)
-    at_asked = step_time(job, cluster, x, c, asked)
-    compute, memory, total = at_asked.mean_compute_s, at_asked.mean_memory_s, at_asked.total_s
-    factor = clock_factor(asked, cluster, c)
-    bound = at_asked.parts["compute_s"] + at_asked.parts["bubble_s"] * 0.5
+    highest = np.full(len(x), float(gpu.max_clock_mhz))
+    step = model.at(highest)
+    compute, memory, total = step.mean_compute_s, step.mean_memory_s, step.total_s
+    # An inner stage's share of the bubble computes as the slowest stage does.
+    clocked = step.parts["compute_s"] + _CLOCKED_BUBBLE * step.parts["bubble_s"]
 
-    def over_the_cap(clock: Floats) -> NDArray[np.bool_]:
-        slower = clock_factor(clock, cluster, c) / factor
-        longer = total + bound * (slower - 1)
-        busy = compute * slower
-        logic = dynamic_factor(clock, gpu, c)
+    def within_cap(clock: Floats) -> NDArray[np.bool_]:
+        slower = clock_factor(clock, cluster, c)
+        longer, busy = total + clocked * (slower - 1), compute * slower
         waiting = np.maximum(longer - busy - memory, 0.0)
-        dynamic = (c.compute_power * busy + c.wait_power * waiting) * logic + c.memory_power * memory
-        return c.static_power + dynamic / longer > 1.0
+        logic = (c.compute_power * busy + c.wait_power * waiting) * dynamic_factor(clock, gpu, c)
+        within: NDArray[np.bool_] = c.static_power + (logic + c.memory_power * memory) / longer <= 1.0
+        return within
 
-    low, high = np.full_like(asked, float(gpu.min_clock_mhz)), asked
-    low = np.minimum(low, high)
-    capped = over_the_cap(high)
-    for _ in range(_BISECTIONS):
+    capped = ~within_cap(highest)
+    low, high = np.full(len(x), float(gpu.min_clock_mhz)), highest
+    for _ in range(_BISECTIONS if capped.any() else 0):
         middle = (low + high) / 2
-        over = over_the_cap(middle)
-        low, high = np.where(over, low, middle), np.where(over, middle, high)
-    return np.where(capped, low, asked)
+        within = within_cap(middle)
+        low, high = np.where(within, middle, low), np.where(within, high, middle)
+    return np.minimum(x.frequency_mhz, np.where(capped, low, highest))

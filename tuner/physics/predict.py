@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from tuner.hardware import Cluster
 from tuner.job import TrainingJob
 from tuner.physics.bands import BAND, energy_deviation, memory_deviation, time_deviation
-from tuner.physics.calibration import DEFAULT, Calibration
+from tuner.physics.calibration import DEFAULT, Calibration, layout_keys
 from tuner.physics.configurations import Configurations, Floats
 from tuner.physics.memory import GIB, peak_memory
 from tuner.physics.power import running_clock, step_energy
-from tuner.physics.step_time import PARTS, step_time
+from tuner.physics.step_time import PARTS, StepModel
 
 # Arrays of this length stay in the processor's cache from one operation to the next.
 _CHUNK = 8192
@@ -69,13 +69,14 @@ def predict(
 
 def _predict(job: TrainingJob, cluster: Cluster, x: Configurations, calibration: Calibration) -> Prediction:
     c = calibration.coefficients
-    clock = running_clock(job, cluster, x, c)
-    step = step_time(job, cluster, x, c, clock)
+    model = StepModel(job, cluster, x, c)
+    clock = running_clock(model, cluster, x, c)
+    step = model.at(clock)
     total_s = step.total_s
     energy = step_energy(step, cluster, c, clock)
     total_j = energy.total_j
     peak = peak_memory(job, x, c)
-    time_offset, energy_offset, left = calibration.offsets.of(x)
+    time_offset, energy_offset, left = calibration.offsets.of(layout_keys(job, cluster, x))
     time_sd = time_deviation(calibration, step.parts, total_s, left)
     energy_sd = energy_deviation(calibration, energy, total_j, time_sd, left)
     memory_sd = memory_deviation(calibration, peak.activations_share, peak.logits_share)

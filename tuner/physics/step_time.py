@@ -15,7 +15,7 @@ from tuner.hardware import Cluster
 from tuner.job import Recompute, TrainingJob
 from tuner.physics.coefficients import Coefficients
 from tuner.physics.configurations import RECOMPUTE, Configurations, Floats
-from tuner.physics.kernels import Rates, Work, gpu_rates, head_work, layer_work
+from tuner.physics.kernels import Rates, gpu_rates, head_work, layer_work
 from tuner.physics.links import Group, neighbour_bandwidth, rank_group
 from tuner.physics.stages import Stages, place_layers
 
@@ -49,7 +49,6 @@ class StepTime:
         parts: Seconds by the names of ``PARTS``, on the slowest stage.
         mean_compute_s: Time an average GPU computes in a step.
         mean_memory_s: Time an average GPU streams memory in a step.
-        clocked_s: The part of the step that grows as the clock falls.
     """
 
     parts: dict[str, Floats]
@@ -74,99 +73,98 @@ def clock_factor(frequency_mhz: Floats, cluster: Cluster, c: Coefficients) -> Fl
     return (1 - free) * cluster.gpu.max_clock_mhz / frequency_mhz + free
 
 
-def step_time(
-    job: TrainingJob, cluster: Cluster, x: Configurations, c: Coefficients, frequency_mhz: Floats
-) -> StepTime:
-    """Step time at the clock that really runs.
+class StepModel:
+    """The step of every configuration, ready to be evaluated at any clock.
 
     Args:
         job: The training job.
         cluster: The cluster.
-        x: Configurations; the clocks asked for are not looked at.
+        x: Configurations, n of them; the clocks they ask for are not looked at.
         c: Coefficients.
-        frequency_mhz: SM clock that runs, shape ``(n,)``.
     """
-    model = job.model
-    rates = gpu_rates(job, cluster.gpu, c)
-    slower = clock_factor(frequency_mhz, cluster, c)
-    layer, head = layer_work(job, x, rates, c), head_work(job, x, rates, c)
-    stage = _StageTimes(job, cluster, x, c, rates, layer, head, slower)
-    stages = place_layers(model, x.pp, c.head_share)
-    per_kind = np.stack([stage.total(stages.layers[k], stages.head[k]) for k in range(3)])
-    per_kind = np.where(stages.exists > 0, per_kind, 0.0)
-    slowest_kind = np.argmax(per_kind, axis=0)
-    columns = np.arange(len(x))
-    slowest = per_kind[slowest_kind, columns]
-    inner = stages.inner_layers / np.maximum(stages.layers[1], 1) * per_kind[1]
-    bubble = per_kind[0] + inner + per_kind[2] - slowest
-    microbatches = np.ceil(job.global_batch_size / (x.dp * x.microbatch))
-    parts = stage.parts(stages.layers[slowest_kind, columns], stages.head[slowest_kind, columns])
-    scaled = {name: microbatches * value for name, value in parts.items()}
-    scaled["bubble_s"] = bubble
-    weights = _fullest_weights(job, x, stages)
-    scaled["dp_s"] = _reduction(x, rank_group(cluster, c, x.dp, x.tp), weights, rates, c, slowest)
-    owned = weights / np.where(x.zero_stage >= 1, x.dp, 1.0)
-    scaled["optimizer_s"] = owned * c.optimizer_traffic / rates.bandwidth
-    scaled["other_s"] = np.full_like(slowest, c.step_s)
-    mean = microbatches / x.pp * c.overall
-    return StepTime(
-        parts={name: c.overall * scaled[name] for name in PARTS},
-        mean_compute_s=mean * (model.layers * layer.compute_s + head.compute_s) * slower,
-        mean_memory_s=mean * (model.layers * layer.memory_s + head.memory_s) + c.overall * scaled["optimizer_s"],
-    )
 
+    def __init__(self, job: TrainingJob, cluster: Cluster, x: Configurations, c: Coefficients) -> None:
+        rates = gpu_rates(job, cluster.gpu, c)
+        group = rank_group(cluster, c, x.dp, x.tp)
+        self._cluster, self._x, self._c = cluster, x, c
+        self._stages = place_layers(job.model, x.pp, c.head_share)
+        self._layer, self._head = layer_work(job, x, rates, c), head_work(job, x, rates, c)
+        self._layer_host, self._layer_tp, self._handover = _launches_and_links(job, cluster, x, c, rates)
+        self._layer_zero = _sharded_traffic(job, x, group, rates)
+        self._microbatches = np.ceil(job.global_batch_size / (x.dp * x.microbatch))
+        self._layers = job.model.layers
+        weights = _fullest_weights(job, x, self._stages)
+        self._travelling_s, self._gathering_s = _reduction(x, group, weights, rates, c)
+        owned = weights / np.where(x.zero_stage >= 1, x.dp, 1.0)
+        self._optimizer_s = owned * c.optimizer_traffic / rates.bandwidth
 
-class _StageTimes:
-    """Times of one microbatch, forward and backward, on a stage with so many layers."""
+    def at(self, frequency_mhz: Floats) -> StepTime:
+        """The step at the SM clock that runs, in MHz, shape ``(n,)``."""
+        slower = clock_factor(frequency_mhz, self._cluster, self._c)
+        stages, overall = self._stages, self._c.overall
+        per_kind = np.stack([sum_of(self._microbatch(stages.layers[k], stages.head[k], slower)) for k in range(3)])
+        per_kind = np.where(stages.exists > 0, per_kind, 0.0)
+        kind, columns = np.argmax(per_kind, axis=0), np.arange(len(self._x))
+        slowest_s = per_kind[kind, columns]
+        inner_s = stages.inner_layers / np.maximum(stages.layers[1], 1) * per_kind[1]
+        parts = self._microbatch(stages.layers[kind, columns], stages.head[kind, columns], slower)
+        parts = {name: self._microbatches * value for name, value in parts.items()}
+        parts["bubble_s"] = per_kind[0] + inner_s + per_kind[2] - slowest_s
+        parts["dp_s"] = self._exposed(slowest_s) + self._gathering_s
+        parts["optimizer_s"] = self._optimizer_s
+        parts["other_s"] = np.zeros_like(slowest_s) + self._c.step_s
+        share = overall * self._microbatches / self._x.pp
+        return StepTime(
+            parts={name: overall * parts[name] for name in PARTS},
+            mean_compute_s=share * (self._layers * self._layer.compute_s + self._head.compute_s) * slower,
+            mean_memory_s=share * (self._layers * self._layer.memory_s + self._head.memory_s)
+            + overall * self._optimizer_s,
+        )
 
-    def __init__(
-        self,
-        job: TrainingJob,
-        cluster: Cluster,
-        x: Configurations,
-        c: Coefficients,
-        rates: Rates,
-        layer: Work,
-        head: Work,
-        slower: Floats,
-    ) -> None:
-        self.layer, self.head, self.slower = layer, head, slower
-        full = x.recompute == RECOMPUTE.index(Recompute.full)
-        boundary = x.microbatch * job.sequence_length * job.model.hidden * rates.element_bytes
-        across = x.dp * x.tp * x.pp > cluster.gpus_per_node
-        # Forward and backward gather and scatter twice each; under full recomputation the forward comes twice.
-        collectives = 8.0 * (1 + full / 2)
-        group = rank_group(cluster, c, x.tp, np.ones_like(x.tp))
-        if job.sequence_parallel:
-            self.layer_tp = group.gather_s(boundary, 1.0) * collectives
-        else:
-            self.layer_tp = group.reduce_s(boundary, 1.0) * collectives / 2
-        stalled = across * (x.pp > 1) * collectives * (x.tp - 1) * c.stalled_hop_s
-        self.layer_host = c.host_layer_s * (1 + full / 3) + (x.tp > 1) * (c.host_collective_s + stalled)
-        self.layer_zero = _sharded_traffic(job, x, rank_group(cluster, c, x.dp, x.tp), rates)
-        split = x.tp if job.sequence_parallel else 1.0
-        sent = 2 * boundary / split / neighbour_bandwidth(cluster, c, x.dp * x.tp)
-        self.handover = np.where(x.pp > 1, c.handover_s + sent, 0.0)
-
-    def parts(self, layers: Floats, head: Floats) -> dict[str, Floats]:
-        compute = (layers * self.layer.compute_s + head * self.head.compute_s) * self.slower
-        memory = layers * self.layer.memory_s + head * self.head.memory_s
-        tp = (layers + _HEAD_COLLECTIVES * head) * self.layer_tp
-        traffic = layers * self.layer_zero
-        work = compute + memory
+    def _microbatch(self, layers: Floats, head: Floats, slower: Floats) -> dict[str, Floats]:
+        """Parts of one microbatch, forward and backward, on a stage with so many layers and the head or not."""
+        compute = (layers * self._layer.compute_s + head * self._head.compute_s) * slower
+        memory = layers * self._layer.memory_s + head * self._head.memory_s
+        tp = (layers + _HEAD_COLLECTIVES * head) * self._layer_tp
+        traffic, work = layers * self._layer_zero, compute + memory
         zero = np.maximum(traffic - work, 0.0) + OVERLAP_SLOWDOWN * np.minimum(traffic, work)
-        host = np.maximum(layers * self.layer_host - (work + tp + zero), 0.0)
+        host = np.maximum(layers * self._layer_host - (work + tp + zero), 0.0)
         return {
             "compute_s": compute,
             "memory_s": memory,
             "host_s": host,
             "tp_s": tp,
-            "pp_s": self.handover,
+            "pp_s": self._handover,
             "zero_s": zero,
         }
 
-    def total(self, layers: Floats, head: Floats) -> Floats:
-        return sum_of(self.parts(layers, head))
+    def _exposed(self, microbatch_s: Floats) -> Floats:
+        """What the gradients' way adds to the step: all that does not hide behind the last backward pass."""
+        hidden = np.minimum(
+            self._travelling_s * self._c.overlap / (1 + self._c.overlap), _BACKWARD_SHARE * microbatch_s
+        )
+        return self._travelling_s - hidden * (1 - OVERLAP_SLOWDOWN)
+
+
+def _launches_and_links(
+    job: TrainingJob, cluster: Cluster, x: Configurations, c: Coefficients, rates: Rates
+) -> tuple[Floats, Floats, Floats]:
+    """Of one microbatch: the host's time for a layer, a layer's tensor-parallel collectives, and the hand-over."""
+    again = x.recompute == RECOMPUTE.index(Recompute.full)
+    boundary = x.microbatch * job.sequence_length * job.model.hidden * rates.element_bytes
+    # Forward and backward gather and scatter twice each; under full recomputation the forward comes twice.
+    collectives = 8.0 * (1 + again / 2)
+    group = rank_group(cluster, c, x.tp, np.ones_like(x.tp))
+    if job.sequence_parallel:
+        layer_tp = group.gather_s(boundary) * collectives
+    else:
+        layer_tp = group.reduce_s(boundary) * collectives / 2
+    pipelined = (x.pp > 1) & (x.dp * x.tp * x.pp > cluster.gpus_per_node)
+    stalled = pipelined * collectives * (x.tp - 1) * c.stalled_hop_s
+    layer_host = c.host_layer_s * (1 + again / 3) + (x.tp > 1) * (c.host_collective_s + stalled)
+    split = x.tp if job.sequence_parallel else 1.0
+    sent = 2 * boundary / split / neighbour_bandwidth(cluster, c, x.dp * x.tp)
+    return layer_host, layer_tp, np.where(x.pp > 1, c.handover_s + sent, 0.0)
 
 
 def _sharded_traffic(job: TrainingJob, x: Configurations, group: Group, rates: Rates) -> Floats:
@@ -186,19 +184,13 @@ def _fullest_weights(job: TrainingJob, x: Configurations, stages: Stages) -> Flo
 
 
 def _reduction(
-    x: Configurations, group: Group, weights: Floats, rates: Rates, c: Coefficients, microbatch_s: Floats
-) -> Floats:
-    """Exposed time of the gradients' reduction and the weights' gathering, once a step."""
-    gradients = weights * _GRADIENT_BYTES
+    x: Configurations, group: Group, weights: Floats, rates: Rates, c: Coefficients
+) -> tuple[Floats, Floats]:
+    """Once a step: the gradients' way, which can hide behind the backward pass, and the weights', which cannot."""
+    gradients, values = weights * _GRADIENT_BYTES, weights * rates.element_bytes
     buckets = np.maximum(gradients / c.bucket_bytes, 1.0)
     reduce = np.where(x.zero_stage == 0, group.reduce_s(gradients, buckets), 0.0)
     scatter = np.where(x.zero_stage == 1, group.gather_s(gradients, buckets), 0.0)
-    weight_bytes = weights * rates.element_bytes
-    gather = np.where(
-        (x.zero_stage == 1) | (x.zero_stage == 2),
-        group.gather_s(weight_bytes, np.maximum(weight_bytes / c.bucket_bytes, 1.0)),
-        0.0,
-    )
-    travelling = reduce + scatter
-    hidden = np.minimum(travelling * c.overlap / (1 + c.overlap), _BACKWARD_SHARE * microbatch_s)
-    return travelling - hidden * (1 - OVERLAP_SLOWDOWN) + gather
+    sharded = (x.zero_stage == 1) | (x.zero_stage == 2)
+    gather = np.where(sharded, group.gather_s(values, np.maximum(values / c.bucket_bytes, 1.0)), 0.0)
+    return reduce + scatter, gather
