@@ -2,7 +2,8 @@
 
 The logarithms of step time, power and peak memory are compared. What the model gets wrong about a layout is shared by
 all its clocks; what remains is noise. Coefficients have normal priors on their logarithms, from the default or from an
-earlier calibration, which makes this a maximum a posteriori fit.
+earlier calibration, which makes this a maximum a posteriori fit. Without an earlier one the fit starts from every
+framework and cluster that is known, and the one that explains the trials best is taken.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from tuner.errors import InvalidInput
 from tuner.hardware import Cluster
 from tuner.job import TrainingJob
 from tuner.physics.calibration import DEFAULT, Calibration
-from tuner.physics.coefficients import COEFFICIENTS, logarithms, with_logarithms
+from tuner.physics.coefficients import COEFFICIENTS, KNOWN, SPREADS, logarithms, with_logarithms
 from tuner.physics.configurations import Floats
 from tuner.physics.evidence import Deviations, Evidence, Measured
 
-# By how much the other way of placing layers must fit better, in units of the halved sum of squares.
-_PLACEMENT_MARGIN = 2.0
+# By how much one that is not the default must fit better, in units of the halved sum of squares.
+_OTHERS_MARGIN = 1.0
 # The deviations are estimated from a first fit and used in a second.
 _ROUNDS = 2
 _EVALUATIONS = 25
@@ -42,12 +43,16 @@ def calibrate(job: TrainingJob, cluster: Cluster, measured: Measured, prior: Cal
     if not ran.any():
         raise InvalidInput.of("measured", len(ran), "must hold at least one trial that ran")
     evidence = Evidence(job, cluster, measured)
-    cost, calibration = _fit(evidence, prior)
-    if np.any(measured.configurations.pp[ran] > 1):
-        other = replace(prior.coefficients, head_share=1.0 - prior.coefficients.head_share)
-        other_cost, other_calibration = _fit(evidence, replace(prior, coefficients=other))
-        if other_cost + _PLACEMENT_MARGIN < cost:
-            calibration = other_calibration
+    known = (
+        [prior]
+        if prior.trials
+        else [replace(prior, coefficients=each, covariance=np.diag(SPREADS**2)) for each in KNOWN]
+    )
+    cost, calibration = _fit(evidence, known[0])
+    for other in known[1:]:
+        other_cost, other_calibration = _fit(evidence, other)
+        if other_cost + _OTHERS_MARGIN < cost:
+            cost, calibration = other_cost, other_calibration
     return replace(calibration, trials=prior.trials + int(ran.sum()), gpu=cluster.gpu.name)
 
 

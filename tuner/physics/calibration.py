@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tuner.errors import InvalidInput
 from tuner.hardware import Cluster
 from tuner.job import Recompute, TrainingJob
-from tuner.physics.coefficients import COEFFICIENTS, SPREADS, Coefficients
+from tuner.physics.coefficients import COEFFICIENTS, MEGATRON, SPREADS, Coefficients, logarithms
 from tuner.physics.configurations import Configurations, Floats
 
 # Values that dp, tp, pp, microbatch, ZeRO stage and recomputation take in a key of 62 bits.
@@ -50,6 +50,12 @@ class LayoutOffsets:
         )
 
 
+def _default_covariance() -> Floats:
+    """What is known before any trial: each coefficient's own spread, and that the framework may be another one."""
+    apart = logarithms(MEGATRON) - logarithms(Coefficients())
+    return np.diag(SPREADS**2) + np.outer(apart, apart) / 4
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
     """The model's coefficients for one cluster and framework.
@@ -66,7 +72,7 @@ class Calibration:
     """
 
     coefficients: Coefficients = field(default_factory=Coefficients)
-    covariance: Floats = field(default_factory=lambda: np.diag(SPREADS**2))
+    covariance: Floats = field(default_factory=_default_covariance)
     time_deviation: float = 0.1
     energy_deviation: float = 0.1
     memory_deviation: float = 0.1

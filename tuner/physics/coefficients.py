@@ -31,7 +31,7 @@ class Coefficients:
         collective_s: Time to start one collective.
         network_hop_s: Latency of one step of a ring between nodes.
         stalled_hop_s: Time that pipeline traffic between nodes holds up one step of a tensor-parallel ring.
-        handover_s: Latency of handing one microbatch to the next stage, forward and backward.
+        handover_s: Latency of handing one microbatch to a neighbouring stage and its gradient back.
         bucket_bytes: Gradient bytes in one data-parallel collective.
         overlap: Ratio of hidden to exposed time of the data-parallel reduction behind the backward pass.
         step_s: Fixed time of a step: clipping, logging, data loading.
@@ -51,22 +51,22 @@ class Coefficients:
             balanced stages, 0 for stages of equally many layers. Calibration tries both, and nothing between.
     """
 
-    overall: float = _coefficient(1.0, 0.15)
-    matrix_efficiency: float = _coefficient(0.6, 0.3)
-    attention_efficiency: float = _coefficient(0.25, 0.4)
-    elementwise_traffic: float = _coefficient(2.0, 0.5)
-    host_layer_s: float = _coefficient(0.003, 0.3)
-    host_collective_s: float = _coefficient(0.0003, 1.2)
-    link_efficiency: float = _coefficient(0.8, 0.25)
-    network_efficiency: float = _coefficient(0.45, 0.4)
-    collective_s: float = _coefficient(5e-05, 0.6)
-    network_hop_s: float = _coefficient(4.5e-05, 0.5)
-    stalled_hop_s: float = _coefficient(0.00035, 1.5)
-    handover_s: float = _coefficient(0.0005, 1.0)
-    bucket_bytes: float = _coefficient(256e6, 0.7)
-    overlap: float = _coefficient(0.3, 1.0)
-    step_s: float = _coefficient(0.01, 1.0)
-    optimizer_traffic: float = _coefficient(50.0, 0.5)
+    overall: float = _coefficient(1.0, 0.05)
+    matrix_efficiency: float = _coefficient(0.709, 0.1)
+    attention_efficiency: float = _coefficient(0.197, 0.1)
+    elementwise_traffic: float = _coefficient(2.0, 0.1)
+    host_layer_s: float = _coefficient(0.00378, 0.1)
+    host_collective_s: float = _coefficient(0.000661, 0.1)
+    link_efficiency: float = _coefficient(0.847, 0.1)
+    network_efficiency: float = _coefficient(0.609, 0.1)
+    collective_s: float = _coefficient(3.66e-05, 0.1)
+    network_hop_s: float = _coefficient(5.11e-05, 0.1)
+    stalled_hop_s: float = _coefficient(0.000345, 0.5)
+    handover_s: float = _coefficient(0.00037, 0.5)
+    bucket_bytes: float = _coefficient(226000000.0, 0.1)
+    overlap: float = _coefficient(0.271, 0.1)
+    step_s: float = _coefficient(0.0359, 0.1)
+    optimizer_traffic: float = _coefficient(51.5, 0.1)
     activation_scale: float = _coefficient(1.08, 0.15)
     logits_bytes: float = _coefficient(7.0, 0.3)
     reserve_gib: float = _coefficient(0.3, 0.5)
@@ -101,3 +101,24 @@ def with_logarithms(coefficients: Coefficients, values: Floats) -> Coefficients:
             configurations, which is how many variants are evaluated at once.
     """
     return replace(coefficients, **dict(zip(COEFFICIENTS, np.exp(values), strict=True)))
+
+
+MEGATRON = Coefficients(
+    matrix_efficiency=1.41,
+    attention_efficiency=0.405,
+    elementwise_traffic=5.46,
+    host_layer_s=0.00257,
+    host_collective_s=0.000121,
+    collective_s=4.29e-05,
+    handover_s=0.0011,
+    step_s=0.00345,
+    optimizer_traffic=28.7,
+    head_share=0.0,
+)
+"""Megatron-LM of 2022, without fused or flash attention, as vTrain's A100 tables show it."""
+
+STALLING = replace(Coefficients(), handover_s=0.5)
+"""A cluster on which every hand-over of a microbatch between stages waits, as a part of nanotron's table shows it."""
+
+KNOWN = (Coefficients(), MEGATRON, STALLING)
+"""Where a calibration starts from, the default first."""

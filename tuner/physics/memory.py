@@ -1,9 +1,9 @@
 """Peak memory of every pipeline stage.
 
 Weights, gradients and optimizer state follow Rajbhandari et al. 2020 (ZeRO): in mixed precision 2 bytes a parameter for
-the weights, 2 for the gradients and 4 more for their sum in fp32, as Megatron-LM and nanotron keep it, and 12 for Adam's
-state with its master weights. Activations follow Korthikanti et al. 2022 (Reducing Activation Recomputation), with flash attention,
-which keeps no score matrix (Dao 2023).
+the weights, 2 for the gradients and 4 more for their sum in fp32, as Megatron-LM and nanotron keep it, and 12 for
+Adam's state with its master weights. Activations follow Korthikanti et al. 2022 (Reducing Activation Recomputation),
+with flash attention, which keeps no score matrix (Dao 2023).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from tuner.physics.configurations import RECOMPUTE, Configurations, Floats
 from tuner.physics.stages import layers_by_stage, place_layers
 
 GIB = 2.0**30
-# Tensors of a layer's hidden width that a layer keeps for its backward pass: input, two norms' outputs, two residuals.
+# Tensors of hidden width that a layer keeps for its backward pass: input, two norms' outputs, two residuals.
 _HIDDEN_TENSORS = 5.0
 # Of the two column-parallel products, whose inputs sequence parallelism gathers; nanotron's table shows them kept where
 # there is no pipeline, and not where there is one.
 _GATHERED_TENSORS = 2.0
-# What a stage keeps of each microbatch in flight beside its layers, in layers: the input received, the output to be sent
-# and what belongs to them. Read off nanotron's table at 16 and 32 stages, whose stages are one or two layers.
+# What a stage keeps of each microbatch in flight beside its layers, in layers: the input received, the output to be
+# sent, and what belongs to them. Read off nanotron's table at 16 and 32 stages, whose stages are one or two layers.
 _STAGE_LAYERS = 1.0
 
 

@@ -109,7 +109,10 @@ class StepModel:
         inner_s = stages.inner_layers / np.maximum(stages.layers[1], 1) * per_kind[1]
         parts = self._microbatch(stages.layers[kind, columns], stages.head[kind, columns], slower)
         parts = {name: self._microbatches * value for name, value in parts.items()}
-        parts["bubble_s"] = per_kind[0] + inner_s + per_kind[2] - slowest_s
+        # Every microbatch crosses to each neighbour and back; the first one crosses every link of the pipeline.
+        neighbours, links = np.minimum(self._x.pp - 1, 2), self._x.pp - 1
+        parts["pp_s"] = self._microbatches * neighbours * self._handover
+        parts["bubble_s"] = per_kind[0] + inner_s + per_kind[2] - slowest_s + (links - neighbours) * self._handover
         parts["dp_s"] = self._exposed(slowest_s) + self._gathering_s
         parts["optimizer_s"] = self._optimizer_s
         parts["other_s"] = np.zeros_like(slowest_s) + self._c.step_s
@@ -128,13 +131,12 @@ class StepModel:
         tp = (layers + _HEAD_COLLECTIVES * head) * self._layer_tp
         traffic, work = layers * self._layer_zero, compute + memory
         zero = np.maximum(traffic - work, 0.0) + OVERLAP_SLOWDOWN * np.minimum(traffic, work)
-        host = np.maximum(layers * self._layer_host - (work + tp + zero), 0.0)
+        host = _host_excess(work + tp + zero, layers * self._layer_host)
         return {
             "compute_s": compute,
             "memory_s": memory,
             "host_s": host,
             "tp_s": tp,
-            "pp_s": self._handover,
             "zero_s": zero,
         }
 
@@ -146,10 +148,20 @@ class StepModel:
         return self._travelling_s - hidden * (1 - OVERLAP_SLOWDOWN)
 
 
+def _host_excess(device_s: Floats, host_s: Floats) -> Floats:
+    """What the host adds where it launches kernels hardly faster than the GPU runs them.
+
+    A hard maximum would hold only if neither ever waited for the other; near the tie both do, so it is a soft one.
+    """
+    device, host = (device_s * device_s) ** 2, (host_s * host_s) ** 2
+    excess: Floats = np.sqrt(np.sqrt(device + host)) - device_s
+    return np.maximum(excess, 0.0)
+
+
 def _launches_and_links(
     job: TrainingJob, cluster: Cluster, x: Configurations, c: Coefficients, rates: Rates
 ) -> tuple[Floats, Floats, Floats]:
-    """Of one microbatch: the host's time for a layer, a layer's tensor-parallel collectives, and the hand-over."""
+    """Of one microbatch: the host's time for a layer, a layer's collectives, the hand-over to one neighbour."""
     again = x.recompute == RECOMPUTE.index(Recompute.full)
     boundary = x.microbatch * job.sequence_length * job.model.hidden * rates.element_bytes
     # Forward and backward gather and scatter twice each; under full recomputation the forward comes twice.
@@ -164,7 +176,7 @@ def _launches_and_links(
     layer_host = c.host_layer_s * (1 + again / 3) + (x.tp > 1) * (c.host_collective_s + stalled)
     split = x.tp if job.sequence_parallel else 1.0
     sent = 2 * boundary / split / neighbour_bandwidth(cluster, c, x.dp * x.tp)
-    return layer_host, layer_tp, np.where(x.pp > 1, c.handover_s + sent, 0.0)
+    return layer_host, layer_tp, c.handover_s + sent
 
 
 def _sharded_traffic(job: TrainingJob, x: Configurations, group: Group, rates: Rates) -> Floats:
