@@ -90,7 +90,9 @@ def needed_memory(group: Group) -> Floats:
         if len(same) >= 2:
             ends = same[[np.argmin(x.microbatch[same]), np.argmax(x.microbatch[same])]]
             slope = np.diff(memory_gib[ends])[0] / np.diff(x.microbatch[ends])[0]
-            needed[row] = memory_gib[ends[1]] + slope * (failed.microbatch[row] - x.microbatch[ends[1]])
+            # A larger microbatch never needs less: a line that falls is no line, and tells nothing.
+            if slope > 0:
+                needed[row] = memory_gib[ends[1]] + slope * (failed.microbatch[row] - x.microbatch[ends[1]])
     return needed
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from tuner.physics.calibration import Calibration
+from tuner.physics.calibration import Calibration, OwnError
 from tuner.physics.coefficients import COEFFICIENTS
 from tuner.physics.configurations import Floats
 from tuner.physics.power import Energy
@@ -38,25 +38,25 @@ _ENERGY_EXPONENTS: Mapping[str, Mapping[str, float]] = {
 }
 
 
-def time_deviation(calibration: Calibration, parts: Mapping[str, Floats], total_s: Floats, left: Floats) -> Floats:
+def time_deviation(calibration: Calibration, parts: Mapping[str, Floats], total_s: Floats, own: OwnError) -> Floats:
     """Standard deviation of the step time's logarithm, shape ``(n,)``.
 
     Args:
         calibration: What is known.
         parts: Parts of the step time.
         total_s: Their sum.
-        left: Share of the variance that is left for layouts that were measured.
+        own: What is left for layouts that were measured.
     """
     shares = {name: values / total_s for name, values in parts.items()}
     variance = _variance(calibration, _TIME_EXPONENTS, shares, ("overall",))
-    return np.sqrt((variance + calibration.time_deviation**2) * left)
+    return np.sqrt((variance + calibration.time_deviation**2) * own.left + own.slope_variance)
 
 
-def energy_deviation(calibration: Calibration, energy: Energy, total_j: Floats, time: Floats, left: Floats) -> Floats:
+def energy_deviation(calibration: Calibration, energy: Energy, total_j: Floats, time: Floats, own: OwnError) -> Floats:
     """Standard deviation of the energy's logarithm, shape ``(n,)``: that of the time and that of the power together."""
     shares = {name: getattr(energy, name) / total_j for name in _ENERGY_EXPONENTS}
     variance = _variance(calibration, _ENERGY_EXPONENTS, shares, ())
-    return np.sqrt((variance + calibration.energy_deviation**2) * left + time**2)
+    return np.sqrt((variance + calibration.energy_deviation**2) * own.left + own.slope_variance + time**2)
 
 
 def memory_deviation(calibration: Calibration, activations: Floats, logits: Floats) -> Floats:

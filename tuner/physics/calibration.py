@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -15,39 +15,79 @@ from tuner.job import Recompute, TrainingJob
 from tuner.physics.coefficients import COEFFICIENTS, MEGATRON, SPREADS, Coefficients, logarithms
 from tuner.physics.configurations import Configurations, Floats
 
+SLOPE_DEVIATION = 0.1
+"""By how much a layout's step time and power may drift with the clock against the model, a logarithm over another."""
+
 # Values that dp, tp, pp, microbatch, ZeRO stage and recomputation take in a key of 62 bits.
 _KEY_SIZES = (1 << 20, 1 << 12, 1 << 12, 1 << 14, 4, 4)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnError:
+    """What configurations take beyond the fitted model because their layouts were measured; arrays of shape ``(n,)``.
+
+    Args:
+        time: Logarithm of the factor on step time.
+        energy: The same of energy.
+        left: Share of the model's variance that is left.
+        slope_variance: What an unknown slope against the clock adds to the variance of either logarithm.
+    """
+
+    time: Floats
+    energy: Floats
+    left: Floats
+    slope_variance: Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutOffsets:
     """What measured layouts took beyond the fitted model, as logarithms of factors. Arrays have shape ``(m,)``.
 
-    A layout's clocks share what the model gets wrong about it, so that one measured clock teaches the others.
+    A layout's clocks share what the model gets wrong about it, so that one measured clock teaches the others; several
+    also tell how it drifts with the clock.
 
     Args:
         key: The layouts, as :func:`layout_keys` writes them, ascending.
-        time: Logarithm of measured over modelled step time.
+        clock: Mean of the measured clocks, as :func:`log_clock` has them.
+        time: Logarithm of measured over modelled step time at the mean clock.
         energy: The same of energy.
+        time_slope: Change of ``time`` with the clock's logarithm.
+        energy_slope: The same of ``energy``.
         left: Share of the model's variance that is left for them.
+        slope_left: Share of the slope's variance that is left.
     """
 
     key: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    clock: Floats = field(default_factory=lambda: np.zeros(0))
     time: Floats = field(default_factory=lambda: np.zeros(0))
     energy: Floats = field(default_factory=lambda: np.zeros(0))
+    time_slope: Floats = field(default_factory=lambda: np.zeros(0))
+    energy_slope: Floats = field(default_factory=lambda: np.zeros(0))
     left: Floats = field(default_factory=lambda: np.zeros(0))
+    slope_left: Floats = field(default_factory=lambda: np.zeros(0))
 
-    def of(self, keys: NDArray[np.int64]) -> tuple[Floats, Floats, Floats]:
-        """Offsets of time and energy, and the share of variance left, for every key, shape ``(n,)`` each."""
+    def at(self, keys: NDArray[np.int64], clock: Floats) -> OwnError:
+        """The offsets of layouts at clocks.
+
+        Args:
+            keys: As :func:`layout_keys` writes them, shape ``(n,)``.
+            clock: As :func:`log_clock` has it, shape ``(n,)``.
+        """
+        n = len(keys)
         if not len(self.key):
-            return np.zeros(len(keys)), np.zeros(len(keys)), np.ones(len(keys))
+            return OwnError(np.zeros(n), np.zeros(n), np.ones(n), (SLOPE_DEVIATION * clock) ** 2)
         where = np.minimum(np.searchsorted(self.key, keys), len(self.key) - 1)
         known = self.key[where] == keys
-        return (
-            np.where(known, self.time[where], 0.0),
-            np.where(known, self.energy[where], 0.0),
-            np.where(known, self.left[where], 1.0),
+        away = clock - np.where(known, self.clock[where], 0.0)
+        return OwnError(
+            time=np.where(known, self.time[where] + self.time_slope[where] * away, 0.0),
+            energy=np.where(known, self.energy[where] + self.energy_slope[where] * away, 0.0),
+            left=np.where(known, self.left[where], 1.0),
+            slope_variance=np.where(known, self.slope_left[where], 1.0) * (SLOPE_DEVIATION * away) ** 2,
         )
+
+
+_OFFSETS = tuple(f.name for f in fields(LayoutOffsets) if f.name != "key")
 
 
 def _default_covariance() -> Floats:
@@ -111,7 +151,7 @@ class Calibration:
                 memory_deviation=float(document["memory_deviation"]),
                 offsets=LayoutOffsets(
                     key=np.array(offsets["key"], np.int64),
-                    **{name: np.array(offsets[name], float) for name in ("time", "energy", "left")},
+                    **{name: np.array(offsets[name], float) for name in _OFFSETS},
                 ),
                 trials=int(document["trials"]),
                 gpu=str(document["gpu"]),
@@ -125,7 +165,7 @@ class Calibration:
         size = len(COEFFICIENTS)
         values = np.array([getattr(self.coefficients, name) for name in COEFFICIENTS], float)
         deviations = np.array([self.time_deviation, self.energy_deviation, self.memory_deviation])
-        offsets = np.stack([self.offsets.time, self.offsets.energy, self.offsets.left])
+        offsets = np.stack([getattr(self.offsets, name) for name in _OFFSETS])
         sound = (
             np.all(np.isfinite(values) & (values > 0))
             and self.covariance.shape == (size, size)
@@ -137,6 +177,12 @@ class Calibration:
         )
         if not sound:
             raise ValueError
+
+
+def log_clock(x: Configurations, cluster: Cluster) -> Floats:
+    """Logarithm of the clocks asked for, as a share of the highest, shape ``(n,)``: 0 and below."""
+    ratio: Floats = np.log(x.frequency_mhz / cluster.gpu.max_clock_mhz)
+    return ratio
 
 
 def layout_keys(job: TrainingJob, cluster: Cluster, x: Configurations) -> NDArray[np.int64]:

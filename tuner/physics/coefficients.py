@@ -47,11 +47,12 @@ class Coefficients:
         wait_power: Dynamic power of communication and waiting at the highest clock, as a share of the limit.
         voltage_knee: Clock up to which the voltage is flat, as a share of the highest.
         voltage_slope: Relative rise of the voltage per relative rise of the clock above the knee.
+        cap: Power at which a board lowers its clock, as a share of its limit.
         head_share: How much of the output projection's work the placement of layers on stages takes into account: 1 for
             balanced stages, 0 for stages of equally many layers. Calibration tries both, and nothing between.
     """
 
-    overall: float = _coefficient(1.0, 0.05)
+    overall: float = _coefficient(1.0, 0.2)
     matrix_efficiency: float = _coefficient(0.709, 0.1)
     attention_efficiency: float = _coefficient(0.197, 0.1)
     elementwise_traffic: float = _coefficient(2.0, 0.1)
@@ -77,6 +78,7 @@ class Coefficients:
     wait_power: float = _coefficient(0.25, 0.4)
     voltage_knee: float = _coefficient(0.75, 0.1)
     voltage_slope: float = _coefficient(0.7, 0.4)
+    cap: float = _coefficient(1.0, 0.1)
     head_share: float = 1.0
 
 
@@ -104,15 +106,15 @@ def with_logarithms(coefficients: Coefficients, values: Floats) -> Coefficients:
 
 
 MEGATRON = Coefficients(
-    matrix_efficiency=1.41,
-    attention_efficiency=0.405,
-    elementwise_traffic=5.46,
-    host_layer_s=0.00257,
-    host_collective_s=0.000121,
-    collective_s=4.29e-05,
-    handover_s=0.0011,
-    step_s=0.00345,
-    optimizer_traffic=28.7,
+    matrix_efficiency=0.9,
+    attention_efficiency=0.852,
+    elementwise_traffic=4.68,
+    host_layer_s=0.0027,
+    host_collective_s=6.79e-05,
+    collective_s=6.08e-05,
+    handover_s=0.00122,
+    step_s=0.00244,
+    optimizer_traffic=14.6,
     head_share=0.0,
 )
 """Megatron-LM of 2022, without fused or flash attention, as vTrain's A100 tables show it."""

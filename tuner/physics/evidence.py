@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tuner.hardware import Cluster
 from tuner.job import TrainingJob
-from tuner.physics.calibration import Calibration, LayoutOffsets, layout_keys
+from tuner.physics.calibration import SLOPE_DEVIATION, Calibration, LayoutOffsets, layout_keys, log_clock
 from tuner.physics.coefficients import Coefficients, with_logarithms
 from tuner.physics.configurations import Configurations, Floats
 from tuner.physics.memory import GIB, peak_memory
@@ -23,6 +23,8 @@ _DEVIATION_LAYOUTS = 4.0
 # Residuals count like those of a Student distribution with about so many degrees of freedom: clusters have bad days.
 _TAIL = 4.0
 _STEP = 1e-4
+# Rows of the errors.
+_TIME, _POWER, _MEMORY = range(3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +71,8 @@ class Evidence:
         self._logs = np.stack([time, np.log(measured.energy_j[ran]) - time, np.log(measured.peak_memory_gib[ran])])
         self._known = np.isfinite(self._logs)
         self._keys, self._layout = np.unique(layout_keys(job, cluster, self._x), return_inverse=True)
-        self._counts = [np.bincount(self._layout, known, len(self._keys)) for known in self._known]
+        self._counts = [self._sums(known.astype(np.float64)) for known in self._known]
+        self._clock = log_clock(self._x, cluster)
 
     def errors(self, c: Coefficients, variants: int = 1) -> Floats:
         """Log modelled over measured of time, power and memory, shape ``(3, variants * n)``; 0 where unknown.
@@ -122,28 +125,69 @@ class Evidence:
             return float(np.sqrt((_DEVIATION_LAYOUTS * before**2 + squares) / (_DEVIATION_LAYOUTS + len(far))))
 
         return Deviations(
-            update(0, prior.time_deviation), update(1, prior.energy_deviation), update(2, prior.memory_deviation)
+            update(_TIME, prior.time_deviation),
+            update(_POWER, prior.energy_deviation),
+            update(_MEMORY, prior.memory_deviation),
         )
 
     def offsets(self, errors: Floats, deviations: Deviations) -> LayoutOffsets:
-        """Each layout's own part of the errors: their mean, drawn to 0 as much as noise may have made it."""
-        trust = [
-            count * deviation**2 / (count * deviation**2 + NOISE**2)
-            for count, deviation in zip(self._counts, (deviations.time, deviations.power), strict=False)
-        ]
-        time = -self._means(errors[0], 0) * trust[0]
-        power = -self._means(errors[1], 1) * trust[1]
-        return LayoutOffsets(key=self._keys, time=time, energy=time + power, left=1 - trust[0])
+        """Each layout's own part of the errors: mean and slope, drawn to 0 as much as noise may have made them."""
+        means, slopes, shares, slope_shares = [], [], [], []
+        for row, deviation in ((_TIME, deviations.time), (_POWER, deviations.power)):
+            mean, slope, _ = self._decompose(errors[row], row)
+            shares.append(_trust(self._counts[row], deviation))
+            slope_shares.append(_trust(self._clock_spread(row), SLOPE_DEVIATION))
+            means.append(-mean * shares[-1])
+            slopes.append(-slope * slope_shares[-1])
+        clock, clock_of_power = (self._means(self._clock, row) for row in (_TIME, _POWER))
+        power = means[_POWER] + slopes[_POWER] * (clock - clock_of_power)
+        return LayoutOffsets(
+            key=self._keys,
+            clock=clock,
+            time=means[_TIME],
+            energy=means[_TIME] + power,
+            time_slope=slopes[_TIME],
+            energy_slope=slopes[_TIME] + slopes[_POWER],
+            left=1 - shares[_TIME],
+            slope_left=1 - slope_shares[_TIME],
+        )
 
     def _split(self, error: Floats, row: int, deviation: float) -> Floats:
-        """A layout's mean error against the model's deviation, and each trial's distance from it against noise."""
-        count, mean = self._counts[row], self._means(error, row)
+        """A layout's mean error and slope against what the model may be off, each trial's distance against noise."""
+        mean, slope, rest = self._decompose(error, row)
+        count, spread = self._counts[row], self._clock_spread(row)
         of_layouts = mean * np.sqrt(count / (count * deviation**2 + NOISE**2))
-        of_trials = np.where(self._known[row], error - mean[self._layout], 0.0) / NOISE
-        return np.concatenate([of_layouts, of_trials])
+        of_slopes = slope * np.sqrt(spread / (spread * SLOPE_DEVIATION**2 + NOISE**2))
+        return np.concatenate([of_layouts, of_slopes, rest / NOISE])
 
-    def _means(self, error: Floats, row: int) -> Floats:
-        """Mean error of each layout, 0 where it has no value."""
-        total = np.bincount(self._layout, error * self._known[row], len(self._keys))
-        mean: Floats = total / np.maximum(self._counts[row], 1)
+    def _decompose(self, error: Floats, row: int) -> tuple[Floats, Floats, Floats]:
+        """Each layout's mean error, its slope against the clock's logarithm, and what both leave of each trial's."""
+        known, mean = self._known[row], self._means(error, row)
+        away, spread = self._away(row), self._clock_spread(row)
+        drift = self._sums(away * error)
+        slope: Floats = np.where(spread > 0, drift / np.where(spread > 0, spread, 1.0), 0.0)
+        rest = np.where(known, error - mean[self._layout] - slope[self._layout] * away, 0.0)
+        return mean, slope, rest
+
+    def _away(self, row: int) -> Floats:
+        """Each trial's distance from its layout's mean clock, 0 where it has no value."""
+        return np.where(self._known[row], self._clock - self._means(self._clock, row)[self._layout], 0.0)
+
+    def _clock_spread(self, row: int) -> Floats:
+        """Sum of the squares of these distances for each layout."""
+        return self._sums(self._away(row) ** 2)
+
+    def _means(self, values: Floats, row: int) -> Floats:
+        """Mean of each layout's values, 0 where it has none."""
+        mean: Floats = self._sums(values * self._known[row]) / np.maximum(self._counts[row], 1)
         return mean
+
+    def _sums(self, values: Floats) -> Floats:
+        """Sum of each layout's values, shape ``(layouts,)``."""
+        return np.bincount(self._layout, values, len(self._keys)).astype(np.float64)
+
+
+def _trust(weight: Floats, deviation: float) -> Floats:
+    """Share of a mean or slope that is no noise."""
+    signal = weight * deviation**2
+    return signal / (signal + NOISE**2)

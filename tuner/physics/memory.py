@@ -23,9 +23,13 @@ from tuner.physics.stages import layers_by_stage, place_layers
 GIB = 2.0**30
 # Tensors of hidden width that a layer keeps for its backward pass: input, two norms' outputs, two residuals.
 _HIDDEN_TENSORS = 5.0
-# Of the two column-parallel products, whose inputs sequence parallelism gathers; nanotron's table shows them kept where
+# Of the two column-parallel products, whose inputs sequence parallelism gathers. nanotron's table shows them kept where
 # there is no pipeline, and not where there is one.
 _GATHERED_TENSORS = 2.0
+# Where a pipeline runs more microbatches than it holds, the next one comes before the memory of the last is there
+# again: so much of a microbatch more, where its tensors are larger than the blocks of PyTorch's allocator.
+_SURPLUS_MICROBATCH = 0.5
+_BLOCK_BYTES = 20 * 2.0**20
 # What a stage keeps of each microbatch in flight beside its layers, in layers: the input received, the output to be
 # sent, and what belongs to them. Read off nanotron's table at 16 and 32 stages, whose stages are one or two layers.
 _STAGE_LAYERS = 1.0
@@ -170,7 +174,9 @@ def _parts(
     kept, working = _activation_bytes(job, x)
     in_flight = _in_flight(job, x, index)
     held_layers = layers + _STAGE_LAYERS * (x.pp > 1)
-    stored = tokens * (held_layers * in_flight * kept + working * (layers > 0))
+    blocks = tokens * model.hidden * (4.0 if single else 2.0) / x.tp
+    surplus = _SURPLUS_MICROBATCH * ((x.pp > 1) & (_microbatches(job, x) > in_flight) & (blocks > _BLOCK_BYTES))
+    stored = tokens * (held_layers * (in_flight + surplus) * kept + working * (layers > 0))
     return MemoryParts(
         weights=weight_bytes * (parameters / over[3] + gathered),
         gradients=gradient_bytes * parameters / over[2],
@@ -207,7 +213,11 @@ def _inner_tensors(model: ModelShape, tp: Floats) -> tuple[Floats, Floats, Float
 
 def _in_flight(job: TrainingJob, x: Configurations, index: Floats) -> Floats:
     """Microbatches whose activations a stage holds: 1F1B pp - index, GPipe all (Narayanan et al. 2021)."""
-    microbatches = np.ceil(job.global_batch_size / (x.dp * x.microbatch))
+    microbatches = _microbatches(job, x)
     if job.pipeline_schedule is PipelineSchedule.gpipe:
         return np.where(x.pp > 1, microbatches, 1.0)
     return np.minimum(microbatches, x.pp - index)
+
+
+def _microbatches(job: TrainingJob, x: Configurations) -> Floats:
+    return np.ceil(job.global_batch_size / (x.dp * x.microbatch))

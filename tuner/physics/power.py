@@ -99,7 +99,7 @@ def running_clock(model: StepModel, cluster: Cluster, x: Configurations, c: Coef
         longer, busy = total + clocked * (slower - 1), compute * slower
         waiting = np.maximum(longer - busy - memory, 0.0)
         logic = (c.compute_power * busy + c.wait_power * waiting) * dynamic_factor(clock, gpu, c)
-        within: NDArray[np.bool_] = c.static_power + (logic + c.memory_power * memory) / longer <= 1.0
+        within: NDArray[np.bool_] = c.static_power + (logic + c.memory_power * memory) / longer <= c.cap
         return within
 
     capped = ~within_cap(highest)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuner.job import Precision, Recompute, TrainingJob
+from tuner.job import PipelineSchedule, Precision, Recompute, TrainingJob
 from tuner.layout import Layout
 
 GIB = 2**30
@@ -16,7 +16,8 @@ def peak_memory_gib(job: TrainingJob, layout: Layout, fragmentation: float) -> f
 
     Activations are counted as Korthikanti et al. 2022 ("Reducing Activation Recomputation in Large Transformer
     Models") count them: with flash attention (Dao et al. 2022) the quadratic term is gone, and sequence parallelism
-    divides everything by tp. With 1F1B (Narayanan et al. 2021) stage ``i`` keeps ``pp - i`` microbatches in flight.
+    divides everything by tp. Stage ``i`` keeps ``pp - i`` microbatches in flight with 1F1B (Narayanan et al. 2021), all
+    of them with GPipe (Huang et al. 2019).
 
     Args:
         job: The training job.
@@ -72,11 +73,10 @@ def _activation_bytes(job: TrainingJob, layout: Layout, stage: int) -> float:
     model, size = job.model, element_bytes(job)
     tokens = layout.microbatch * job.sequence_length
     blocks = model.layers // layout.pp
-    in_flight = min(layout.microbatches(job.global_batch_size), layout.pp - stage)
-    kept = in_flight * blocks * _block_bytes(job, tokens, job.recompute) / layout.tp
+    kept = _in_flight(job, layout, stage) * blocks * _block_bytes(job, layout.tp, tokens, job.recompute)
     if job.recompute is not Recompute.none:
         # While a block runs backward, what was thrown away of it exists once more.
-        kept += _block_bytes(job, tokens, Recompute.none) / layout.tp
+        kept += _block_bytes(job, layout.tp, tokens, Recompute.none)
     # Working buffers of the block at hand: gathered input, its gradient, the widest gradient of the MLP.
     working = tokens * size * (2 * model.hidden + 2 * model.ffn / layout.tp)
     if stage == layout.pp - 1:
@@ -85,18 +85,28 @@ def _activation_bytes(job: TrainingJob, layout: Layout, stage: int) -> float:
     return kept + working
 
 
-def _block_bytes(job: TrainingJob, tokens: int, recompute: Recompute) -> float:
-    """Activations that one block keeps for the backward pass, before tensor parallelism divides them."""
+def _in_flight(job: TrainingJob, layout: Layout, stage: int) -> int:
+    """Microbatches whose activations a stage holds."""
+    microbatches = layout.microbatches(job.global_batch_size)
+    if job.pipeline_schedule is PipelineSchedule.gpipe and layout.pp > 1:
+        return microbatches
+    return min(microbatches, layout.pp - stage)
+
+
+def _block_bytes(job: TrainingJob, tp: int, tokens: int, recompute: Recompute) -> float:
+    """Activations that one block keeps for the backward pass."""
     model, size = job.model, element_bytes(job)
+    # Without sequence parallelism each GPU of a tensor-parallel group keeps all that is not split by heads or columns.
+    share = 1 / tp if job.sequence_parallel else 1.0
+    if recompute is Recompute.full:
+        return tokens * size * model.hidden * share
     attention = model.heads * model.head_dim
     keys_values = 2 * model.kv_heads * model.head_dim
-    if recompute is Recompute.full:
-        return tokens * size * model.hidden
     up = (2 if model.gated_mlp else 1) * model.ffn
-    residuals = 2 * model.hidden
-    kept: float = residuals + attention + keys_values + up
+    split, residuals = float(attention + keys_values + up), 2 * model.hidden
     if recompute is Recompute.none:
-        norms, product = 2 * model.hidden, model.ffn
+        norms = 2 * model.hidden
         # Flash attention also keeps one fp32 log-sum-exp a head.
-        kept += norms + attention + product + 4 * model.heads / size
-    return tokens * size * kept
+        split += attention + model.ffn + 4 * model.heads / size
+        residuals += norms
+    return tokens * size * (split / tp + residuals * share)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 
 import numpy as np
@@ -51,6 +51,9 @@ class Quirks:
     step_noise: float
 
 
+_LATER = ("pipeline_schedule", "sequence_parallel")
+
+
 def generator(seed: int, *parts: object) -> np.random.Generator:
     """A random generator that is the same in every process for the same seed and parts.
 
@@ -64,8 +67,12 @@ def generator(seed: int, *parts: object) -> np.random.Generator:
 
 @lru_cache(maxsize=64)
 def canonical(value: TrainingJob | Cluster) -> str:
-    """The value as text that does not depend on the process, nor on the order of the fields."""
-    return json.dumps(asdict(value), sort_keys=True)
+    """The value as text that does not depend on the process, nor on the order of the fields.
+
+    A field that came later is left out where it has its default, so that it does not exchange every draw.
+    """
+    unsaid = {field.name: field.default for field in fields(value) if field.name in _LATER}
+    return json.dumps({name: part for name, part in asdict(value).items() if part != unsaid.get(name)}, sort_keys=True)
 
 
 @lru_cache(maxsize=1024)

@@ -105,8 +105,10 @@ def _compute(job: TrainingJob, layout: Layout, cluster: Cluster, stage: int) -> 
     again = job.recompute is Recompute.full
     products = [(n, k, blocks, 2 if again else 1) for n, k in shapes]
     attention = _attention(job, layout, cluster)
-    # Norms and residuals, divided by sequence parallelism; rotary embedding; the gate.
-    forward_bytes = tokens * element_bytes(job) / tp * (8 * model.hidden + 4 * (queries + values) + 3 * model.ffn)
+    # Norms and residuals, which only sequence parallelism divides; rotary embedding; the gate.
+    share = 1 / tp if job.sequence_parallel else 1.0
+    wide = 8 * model.hidden * share + (4 * (queries + values) + 3 * model.ffn) / tp
+    forward_bytes = tokens * element_bytes(job) * wide
     passes = 3.6 + (1 if again else 0.5 if job.recompute is Recompute.selective else 0)
     traffic = blocks * passes * forward_bytes
     # Every microbatch adds its gradients to the sum: two reads and a write of each.
@@ -158,7 +160,8 @@ def _tensor_parallel(job: TrainingJob, layout: Layout, cluster: Cluster, topolog
 
 
 def _sends(job: TrainingJob, layout: Layout, cluster: Cluster, topology: Topology) -> Array:
-    payload = layout.microbatch * job.sequence_length * job.model.hidden * element_bytes(job) / layout.tp
+    share = 1 / layout.tp if job.sequence_parallel else 1.0
+    payload = layout.microbatch * job.sequence_length * job.model.hidden * element_bytes(job) * share
     total = np.zeros(layout.pp)
     for stage, crosses in enumerate(topology.crossings):
         total[stage] = 2 * send_s(cluster, payload, crosses=crosses)

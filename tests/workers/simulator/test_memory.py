@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.job import ModelShape, Precision, Recompute, TrainingJob
+from tuner.job import ModelShape, PipelineSchedule, Precision, Recompute, TrainingJob
 from tuner.layout import Layout
 from workers.simulator.memory import GIB, peak_memory_gib, stage_parameters
 
@@ -50,6 +50,22 @@ def test_pipelining_saves_weights_but_hardly_any_activations_of_the_first_stage(
     weights_saved = 16 * (MODEL.parameters - stage_parameters(JOB, Layout(1, 1, 4, 4), 0)) / GIB
     logits = 4 * 4096 * 32000 * 10 / GIB
     assert flat - deep == pytest.approx(weights_saved + logits, abs=1.0)
+
+
+def test_gpipe_holds_every_microbatch_where_there_is_a_pipeline() -> None:
+    gpipe = replace(JOB, pipeline_schedule=PipelineSchedule.gpipe)
+    alone, deep = Layout(16, 1, 1, 1), Layout(1, 1, 4, 1)
+    assert peak_memory_gib(gpipe, alone, 0.0) == peak_memory_gib(JOB, alone, 0.0)
+    assert peak_memory_gib(gpipe, deep, 0.0) > 5 * peak_memory_gib(JOB, deep, 0.0)
+
+
+def test_without_sequence_parallelism_norms_and_residuals_are_kept_whole() -> None:
+    layout = Layout(4, 4, 1, 2)
+    whole = replace(JOB, sequence_parallel=False)
+    more = (peak_memory_gib(whole, layout, 0.0) - peak_memory_gib(JOB, layout, 0.0)) * GIB
+    tokens = 2 * JOB.sequence_length
+    assert more == pytest.approx(MODEL.layers * tokens * 2 * 4 * MODEL.hidden * 3 / 4, rel=0.01)
+    assert peak_memory_gib(whole, Layout(16, 1, 1, 2), 0.0) == peak_memory_gib(JOB, Layout(16, 1, 1, 2), 0.0)
 
 
 def test_fp32_needs_more_than_bf16() -> None:

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
+import hashlib
 import itertools
+from dataclasses import replace
 from statistics import mean
 
 import numpy as np
 
 from tuner.hardware import Cluster
-from tuner.job import TrainingJob
+from tuner.job import ModelShape, TrainingJob
 from tuner.layout import Layout, LayoutAxes, LayoutRules, enumerate_layouts
-from workers.simulator.quirks import draw_quirks, generator
+from workers.simulator.quirks import canonical, draw_quirks, generator
 
 
 def test_quirks_stay_within_their_bounds_and_differ_between_layouts(job: TrainingJob, cluster: Cluster) -> None:
@@ -21,6 +23,14 @@ def test_quirks_stay_within_their_bounds_and_differ_between_layouts(job: Trainin
     assert all(0 <= quirks.fragmentation < 0.2 for quirks in drawn)
     assert all(0 <= quirks.stiffness < 0.34 for quirks in drawn)
     assert len({quirks.step_noise for quirks in drawn}) == len(drawn)
+
+
+def test_the_draws_belong_to_what_a_job_says_of_itself() -> None:
+    # The text that the draws of all recorded studies were made from: a new field must not change it at its default.
+    model = ModelShape(layers=2, hidden=64, heads=2, kv_heads=2, ffn=128, vocab=256)
+    job = TrainingJob(model=model, sequence_length=16, global_batch_size=4)
+    assert hashlib.sha256(canonical(job).encode()).hexdigest()[:16] == "01bc45e2ab4fc232"
+    assert canonical(replace(job, sequence_parallel=False)) != canonical(job)
 
 
 def test_a_straggling_node_is_occasional(job: TrainingJob, cluster: Cluster) -> None:
