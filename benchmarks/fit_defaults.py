@@ -1,12 +1,12 @@
-"""Fit the default coefficients to the groups of ``FITTED_GROUPS``, and print them as ``coefficients.py`` holds them.
+"""Fit the known frameworks' coefficients to their groups of ``FITTED_GROUPS``, for ``coefficients.py``.
 
-Robust least squares over the logarithms, each with its prior. Every group weighs the same, whatever its number of rows.
+Robust least squares over the logarithms, from the values that stand there, each with its prior. Every group weighs the
+same, whatever its number of rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 from scipy.optimize import least_squares  # type: ignore[import-untyped]
@@ -14,7 +14,7 @@ from scipy.optimize import least_squares  # type: ignore[import-untyped]
 from benchmarks.groups import Group
 from benchmarks.tables import read_tables
 from tuner.physics.calibration import Calibration
-from tuner.physics.coefficients import COEFFICIENTS, SPREADS, Coefficients
+from tuner.physics.coefficients import COEFFICIENTS, MEGATRON, SPREADS, Coefficients, logarithms, with_logarithms
 from tuner.physics.configurations import Floats
 from tuner.physics.predict import predict
 
@@ -23,22 +23,28 @@ DEVIATION = 0.1
 # So many rows are as good as a whole group's own belief.
 ROWS_A_GROUP = 10.0
 
+FRAMEWORKS = {"Coefficients": (Coefficients(), "nanotron"), "MEGATRON": (MEGATRON, "vtrain")}
+
 
 def main() -> None:
-    """Print the fitted coefficients."""
-    groups = [group for groups in read_tables().values() for group in groups if group.fitted and len(group)]
-    start = np.log([getattr(Coefficients(), name) for name in COEFFICIENTS])
+    """Print the fitted coefficients of each framework."""
+    fitted = [group for groups in read_tables().values() for group in groups if group.fitted and len(group)]
+    for name, (start, tables) in FRAMEWORKS.items():
+        _fit(name, start, [group for group in fitted if group.table == tables])
+
+
+def _fit(name: str, start: Coefficients, groups: Sequence[Group]) -> None:
+    """Fit one framework and print it."""
 
     def residuals(moved: Floats) -> Floats:
-        coefficients = replace(
-            Coefficients(), **dict(zip(COEFFICIENTS, np.exp(start + SPREADS * moved).tolist(), strict=True))
-        )
+        coefficients = with_logarithms(start, logarithms(start) + SPREADS * moved)
         return np.concatenate([moved, *_residuals(groups, Calibration(coefficients=coefficients))])
 
-    result = least_squares(residuals, np.zeros(len(start)), max_nfev=30)
-    print(f"# {len(groups)} groups, {sum(map(len, groups))} rows, cost {result.cost:.1f} after {result.nfev} steps")
-    for name, value, spread in zip(COEFFICIENTS, np.exp(start + SPREADS * result.x), SPREADS, strict=True):
-        print(f"    {name}: float = _coefficient({value:.3g}, {spread:g})")
+    result = least_squares(residuals, np.zeros(len(SPREADS)), max_nfev=30)
+    print(f"# {name}: {len(groups)} groups, {sum(map(len, groups))} rows, cost {result.cost:.1f}")
+    values = np.exp(logarithms(start) + SPREADS * result.x)
+    for coefficient, value, spread in zip(COEFFICIENTS, values, SPREADS, strict=True):
+        print(f"    {coefficient}={value:.3g}, was {getattr(start, coefficient):.3g}, spread {spread:g}")
 
 
 def _residuals(groups: Sequence[Group], calibration: Calibration) -> Iterator[Floats]:

@@ -144,7 +144,7 @@ class Calibration:
         try:
             offsets = document["offsets"]
             result = cls(
-                coefficients=Coefficients(**document["coefficients"]),
+                coefficients=Coefficients(**{name: float(value) for name, value in document["coefficients"].items()}),
                 covariance=np.array(document["covariance"], float),
                 time_deviation=float(document["time_deviation"]),
                 energy_deviation=float(document["energy_deviation"]),
@@ -157,7 +157,7 @@ class Calibration:
                 gpu=str(document["gpu"]),
             )
             result._check()
-        except (KeyError, TypeError, ValueError, OverflowError):
+        except (KeyError, TypeError, ValueError, OverflowError, AttributeError, np.linalg.LinAlgError):
             raise InvalidInput.of("calibration", "document", "must be what `paretune predict` saved") from None
         return result
 
@@ -166,13 +166,18 @@ class Calibration:
         values = np.array([getattr(self.coefficients, name) for name in COEFFICIENTS], float)
         deviations = np.array([self.time_deviation, self.energy_deviation, self.memory_deviation])
         offsets = np.stack([getattr(self.offsets, name) for name in _OFFSETS])
+        shares = np.stack([self.offsets.left, self.offsets.slope_left])
         sound = (
             np.all(np.isfinite(values) & (values > 0))
             and self.covariance.shape == (size, size)
-            and np.all(np.isfinite(self.covariance))
+            and np.allclose(self.covariance, self.covariance.T)
+            and np.all(np.linalg.eigvalsh(self.covariance) > -1e-9)
             and np.all((deviations > 0) & (deviations < 10))
             and offsets.shape[1] == len(self.offsets.key)
             and np.all(np.abs(offsets) < 100)
+            and np.all((shares >= 0) & (shares <= 1))
+            and np.all(np.diff(self.offsets.key) > 0)
+            and self.trials >= 0
             and 0 <= self.coefficients.head_share <= 1
         )
         if not sound:

@@ -23,6 +23,8 @@ _DEVIATION_LAYOUTS = 4.0
 # Residuals count like those of a Student distribution with about so many degrees of freedom: clusters have bad days.
 _TAIL = 4.0
 _STEP = 1e-4
+# Share of a slope's variance that no number of clocks takes away: a curve also bends, most where a power cap sets in.
+_BEND = 0.15
 # Rows of the errors.
 _TIME, _POWER, _MEMORY = range(3)
 
@@ -149,7 +151,7 @@ class Evidence:
             time_slope=slopes[_TIME],
             energy_slope=slopes[_TIME] + slopes[_POWER],
             left=1 - shares[_TIME],
-            slope_left=1 - slope_shares[_TIME],
+            slope_left=np.maximum(1 - slope_shares[_TIME], _BEND),
         )
 
     def _split(self, error: Floats, row: int, deviation: float) -> Floats:
