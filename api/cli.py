@@ -22,7 +22,8 @@ from api.schemas import StudiesAnswer, StudyAnswer, TrialAnswer, TrialsAnswer
 from api.settings import Settings, load_settings
 from api.studyfile import load_study
 from api.submission import new_study
-from tuner.errors import InvalidInput, ParetuneError
+from api.writing import writing
+from tuner.errors import ParetuneError
 from tuner.policy import Policy, PolicyKind
 from tuner.states import StudyEvent
 from tuner.store.migrate import head_revision, upgrade
@@ -289,11 +290,8 @@ def _write(text: str, output: Path | None) -> None:
     if output is None:
         sys.stdout.write(text)
         return
-    try:
-        output.write_text(text, "utf-8")
-    except OSError as error:
-        reason = f"must be a file that can be written ({error.strerror})"
-        raise InvalidInput.of("--output", str(output), reason) from None
+    with writing(output, "--output") as stream:
+        stream.write(text)
 
 
 def _log_to_stderr() -> None:

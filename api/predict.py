@@ -12,6 +12,7 @@ from api.predicting import MOST_ANSWERS, Knowledge, check_predictable, predict_e
 from api.prediction_answers import PredictionsAnswer
 from api.render_predictions import predictions
 from api.studyfile import load_job, read_json, read_text
+from api.writing import writing
 from tuner.candidates import read_configurations, space_candidates
 from tuner.errors import InvalidInput
 from tuner.hardware import Cluster
@@ -72,8 +73,8 @@ def predict(files: Files, output: Console, notes: Console, *, as_json: bool) -> 
             raise InvalidInput.of("--configurations", f"{len(asked):,} rows", reason)
     knowledge = _knowledge(files, job, cluster)
     if files.save_calibration is not None and knowledge.file is not None:
-        text = json.dumps(knowledge.file.to_document()) + "\n"
-        _write(files.save_calibration, "--save-calibration", text)
+        with writing(files.save_calibration, "--save-calibration") as stream:
+            stream.write(json.dumps(knowledge.file.to_document()) + "\n")
         notes.print(f"calibration: {files.save_calibration}")
     if files.output is not None:
         _write_csv(files.output, job, cluster, asked, knowledge, notes)
@@ -115,18 +116,8 @@ def _read_configurations(path: Path, job: TrainingJob, cluster: Cluster) -> Conf
 def _write_csv(
     path: Path, job: TrainingJob, cluster: Cluster, asked: Configurations, knowledge: Knowledge, notes: Console
 ) -> None:
-    try:
-        with path.open("w", encoding="utf-8", newline="") as stream:
-            fitting = write_predictions(stream, job, cluster, asked, knowledge.calibration)
-    except OSError as error:
-        raise InvalidInput.of("--output", str(path), f"must be a file that can be written ({error.strerror})") from None
+    with writing(path, "--output") as stream:
+        fitting = write_predictions(stream, job, cluster, asked, knowledge.calibration)
     after = knowledge.calibration.trials
     basis = f"calibrated on {after} trials" if after else "uncalibrated"
     notes.print(f"{len(asked):,} configurations PREDICTED ({basis}), {fitting:,} of them fit: {path}")
-
-
-def _write(path: Path, field: str, text: str) -> None:
-    try:
-        path.write_text(text, "utf-8")
-    except OSError as error:
-        raise InvalidInput.of(field, str(path), f"must be a file that can be written ({error.strerror})") from None
