@@ -11,9 +11,14 @@ from pathlib import Path
 
 import pytest
 from databases import FreshDatabase
+from hypothesis import settings
 from sqlalchemy import URL, create_engine, make_url, text
 
 from tuner.store.migrate import upgrade
+
+# A run finds what the last one found; `pytest --hypothesis-profile=default` looks for examples that none has seen.
+settings.register_profile("steady", derandomize=True, deadline=None)
+settings.load_profile("steady")
 
 
 @pytest.fixture(scope="session")

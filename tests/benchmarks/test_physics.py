@@ -64,6 +64,11 @@ def test_every_coefficient_is_fitted_and_printed_as_the_source_holds_it(
 ) -> None:
     fit_defaults.main()
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("# 1 groups, 8 rows")
-    assert [line.split(":")[0].strip() for line in lines[1:]] == list(COEFFICIENTS)
-    assert all(": float = _coefficient(" in line for line in lines[1:])
+    headers = [line for line in lines if line.startswith("#")]
+    assert [line.split(",")[:2] for line in headers] == [
+        ["# Coefficients: 1 groups", " 8 rows"],
+        ["# MEGATRON: 0 groups", " 0 rows"],
+    ]
+    fitted = [line for line in lines if not line.startswith("#")]
+    assert [line.split("=")[0].strip() for line in fitted] == 2 * list(COEFFICIENTS)
+    assert all(", was " in line and ", spread " in line for line in fitted)

@@ -100,7 +100,10 @@ def peak_memory(job: TrainingJob, x: Configurations, c: Coefficients) -> PeakMem
     """
     stages = place_layers(job.model, x.pp, c.head_share)
     kinds = [
-        _parts(job, x, c, stages.held_layers[k], stages.embedding[k], stages.head[k], stages.index[k]) for k in range(3)
+        _parts(job, x, c, layers, embedding, head, index)
+        for layers, embedding, head, index in zip(
+            stages.layers, stages.embedding, stages.head, stages.index, strict=True
+        )
     ]
     totals = np.where(stages.exists > 0, np.stack([parts.total for parts in kinds]), 0.0)
     fullest, columns = np.argmax(totals, axis=0), np.arange(len(x))

@@ -13,21 +13,23 @@ from tuner.physics.configurations import Floats
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stages:
-    """The kinds of stage that can bind a pipeline: first, inner, last. Arrays have shape ``(3, n)``.
+    """The stages that can bind a pipeline: first, second, longest inner, last. Arrays have shape ``(4, n)``.
+
+    Of the inner stages, no other can be slower than the longest. None can be fuller than both the second stage, which
+    holds most microbatches, and the first of the longest: inner stages have one of two numbers of layers, until the
+    layers run out towards the end.
 
     Args:
-        layers: Layers on the stage; on the inner kind, those of the longest one.
-        index: Position in the pipeline; on the inner kind, that of the stage that holds most activations.
-        held_layers: Layers on the stage at ``index``.
+        layers: Layers on the stage.
+        index: Position in the pipeline.
         embedding: 1 where the token embedding lives, else 0.
         head: 1 where the output projection and the loss live, else 0.
-        exists: Whether the pipeline has this kind: one stage is the first, two have no inner.
+        exists: Whether the pipeline has it: one stage is the first, two have no inner one.
         inner_layers: Layers on all inner stages together, shape ``(n,)``.
     """
 
     layers: Floats
     index: Floats
-    held_layers: Floats
     embedding: Floats
     head: Floats
     exists: Floats
@@ -72,26 +74,22 @@ def place_layers(model: ModelShape, pp: Floats, head_share: float) -> Stages:
     summaries = np.zeros((6, degree.max(initial=1) + 1))
     for each in np.flatnonzero(np.bincount(degree)):
         summaries[:, each] = _summary(layers_by_stage(model, int(each), head_share))
-    first, inner, last, index, held, inner_layers = summaries[:, degree]
-    single = pp == 1
-    several = (~single).astype(float)
+    first, second, longest, last, index, inner_layers = summaries[:, degree]
+    single, inner = (pp == 1).astype(float), (pp > 2).astype(float)
     zero = np.zeros_like(pp)
     return Stages(
-        layers=np.stack([first, inner, last]),
-        index=np.stack([zero, index, pp - 1]),
-        held_layers=np.stack([first, held, last]),
-        embedding=np.stack([zero + 1, zero, zero]),
-        head=np.stack([single.astype(float), zero, several]),
-        exists=np.stack([zero + 1, (pp > 2).astype(float), several]),
+        layers=np.stack([first, second, longest, last]),
+        index=np.stack([zero, inner, index, pp - 1]),
+        embedding=np.stack([zero + 1, zero, zero, zero]),
+        head=np.stack([single, zero, zero, 1 - single]),
+        exists=np.stack([zero + 1, inner, inner, 1 - single]),
         inner_layers=inner_layers,
     )
 
 
 def _summary(layers: tuple[int, ...]) -> tuple[float, ...]:
-    """First, longest inner and last stage; position and layers of the inner stage that holds most; all inner layers."""
+    """Layers on the first, second, longest inner and last stage; place of the longest; layers on all inner ones."""
     inner = layers[1:-1]
     if not inner:
-        return layers[0], 0, layers[-1], 0, 0, 0
-    held = [count * (len(layers) - 1 - position) for position, count in enumerate(inner)]
-    index = held.index(max(held))
-    return layers[0], max(inner), layers[-1], index + 1, inner[index], sum(inner)
+        return layers[0], 0, 0, layers[-1], 0, 0
+    return layers[0], inner[0], max(inner), layers[-1], 1 + inner.index(max(inner)), sum(inner)

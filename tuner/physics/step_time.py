@@ -27,6 +27,8 @@ _BACKWARD_SHARE = 2 / 3
 # Collectives of the head, in layers: it gathers its input and scatters the gradient, half of what a layer does.
 _HEAD_COLLECTIVES = 0.5
 _GRADIENT_BYTES = 4.0
+# Of the stages that can bind, those that differ in time: the second is never slower than the longest inner one.
+_TIMED = [0, 2, 3]
 
 PARTS = (
     "compute_s",
@@ -103,11 +105,11 @@ class StepModel:
         """The step at the SM clock that runs, in MHz, shape ``(n,)``."""
         slower = clock_factor(frequency_mhz, self._cluster, self._c)
         stages, overall = self._stages, self._c.overall
-        per_kind = np.stack([sum_of(self._microbatch(stages.layers[k], stages.head[k], slower)) for k in range(3)])
-        per_kind = np.where(stages.exists > 0, per_kind, 0.0)
-        kind, columns = np.argmax(per_kind, axis=0), np.arange(len(self._x))
-        slowest_s = per_kind[kind, columns]
-        inner_s = stages.inner_layers / np.maximum(stages.layers[1], 1) * per_kind[1]
+        per_kind = np.stack([sum_of(self._microbatch(stages.layers[k], stages.head[k], slower)) for k in _TIMED])
+        per_kind = np.where(stages.exists[_TIMED] > 0, per_kind, 0.0)
+        slowest, columns = np.argmax(per_kind, axis=0), np.arange(len(self._x))
+        slowest_s, kind = per_kind[slowest, columns], np.array(_TIMED)[slowest]
+        inner_s = stages.inner_layers / np.maximum(stages.layers[2], 1) * per_kind[1]
         parts = self._microbatch(stages.layers[kind, columns], stages.head[kind, columns], slower)
         parts = {name: self._microbatches * value for name, value in parts.items()}
         # Every microbatch crosses to each neighbour and back; the first one crosses every link of the pipeline.

@@ -29,15 +29,25 @@ def test_the_output_projection_takes_the_place_of_the_layers_it_costs() -> None:
 
 
 @pytest.mark.parametrize("pp", [1, 2, 3, 4, 8, 16, 32])
-def test_a_pipeline_is_its_first_inner_and_last_stage(pp: int) -> None:
+def test_a_pipeline_is_its_first_second_longest_and_last_stage(pp: int) -> None:
     layers = layers_by_stage(MODEL, pp)
     stages = place_layers(MODEL, np.array([float(pp)]), 1.0)
+    inner = layers[1:-1]
+    assert stages.exists[:, 0].tolist() == [1, pp > 2, pp > 2, pp > 1]
+    assert stages.inner_layers[0] == sum(inner)
     assert stages.layers[0, 0] == layers[0]
-    assert stages.exists[:, 0].tolist() == [1, pp > 2, pp > 1]
-    assert stages.inner_layers[0] == sum(layers[1:-1])
-    assert stages.layers[1, 0] == max(layers[1:-1], default=0)
+    assert stages.head[:, 0].tolist() == [pp == 1, 0, 0, pp > 1]
     if pp > 1:
-        assert stages.layers[2, 0] == layers[-1]
-        assert stages.head[:, 0].tolist() == [0, 0, 1]
-    else:
-        assert stages.head[:, 0].tolist() == [1, 0, 0]
+        assert stages.layers[3, 0] == layers[-1]
+        assert stages.index[3, 0] == pp - 1
+    if pp > 2:
+        assert stages.layers[1:3, 0].tolist() == [inner[0], max(inner)]
+        assert stages.index[1:3, 0].tolist() == [1, layers.index(max(inner), 1)]
+
+
+@given(st.integers(3, 64), st.integers(0, 64), st.integers(1, 400_000))
+def test_no_inner_stage_is_both_later_and_longer_than_those_that_can_bind(pp: int, more: int, vocab: int) -> None:
+    model = replace(MODEL, layers=pp + more, vocab=vocab)
+    inner = layers_by_stage(model, pp)[1:-1]
+    longest = inner.index(max(inner))
+    assert all(layers <= inner[0] for layers in inner[:longest])
