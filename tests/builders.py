@@ -73,4 +73,5 @@ class KnownTrial:
     state: TrialState = TrialState.complete
     failure_kind: FailureKind | None = None
     measurement: Measurement | None = None
+    gpu_seconds: float = 0.0
     sampler_attrs: dict[str, Any] = field(default_factory=dict)

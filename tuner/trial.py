@@ -197,6 +197,11 @@ class KnownTrial(Protocol):
         ...
 
     @property
+    def gpu_seconds(self) -> float:
+        """What it was charged, the opening of its launch included."""
+        ...
+
+    @property
     def sampler_attrs(self) -> dict[str, Any]:
         """What the sampler noted when it proposed the trial."""
         ...

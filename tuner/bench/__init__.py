@@ -1,0 +1,1 @@
+"""Samplers compared on measured tables, without a GPU."""
