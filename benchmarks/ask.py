@@ -29,6 +29,7 @@ class Known:
     measurement: Measurement | None
     state: TrialState = TrialState.complete
     failure_kind: FailureKind | None = None
+    gpu_seconds: float = 0.0
     sampler_attrs: dict[str, Any] = field(default_factory=dict)
 
 
