@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,12 +25,13 @@ def writing(path: Path, field: str) -> Iterator[io.TextIOWrapper]:
     Raises:
         InvalidInput: It cannot be written.
     """
-    target = path.resolve()
-    special = target.exists() and not target.is_file()
-    part = target if special else target.with_name(target.name + ".part")
+    # Of a pipe the true path is no name that can be opened.
+    special = path.exists() and not path.is_file()
+    target = path if special else path.resolve()
+    part = path if special else target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     try:
         try:
-            with part.open("w", encoding="utf-8", newline="") as stream:
+            with part.open("w" if special else "x", encoding="utf-8", newline="") as stream:
                 yield stream
             if not special:
                 os.replace(part, target)

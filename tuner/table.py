@@ -117,14 +117,14 @@ def read_csv(
         raise InvalidInput.of(
             field, ",".join(header), f"the header lacks {', '.join(missing)}; it needs {','.join(required)}"
         )
-    twice = next((name for name in required if header.count(name) > 1), None)
+    twice = next((name for name in header if name and header.count(name) > 1), None)
     if twice is not None:
         raise InvalidInput.of(field, ",".join(header), f"the header must not hold {twice} twice")
     return header, rows
 
 
 def _rows(stream: io.TextIOBase, field: str) -> Iterator[tuple[int, list[str]]]:
-    reader = csv.reader(_lines(stream, field))
+    reader = csv.reader(_lines(stream, field), strict=True)
     while True:
         try:
             values = next(reader, None)

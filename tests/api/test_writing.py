@@ -19,6 +19,21 @@ def test_a_file_that_is_written_takes_the_place_of_the_old_one(tmp_path: Path) -
     assert os.listdir(tmp_path) == ["out.csv"]
 
 
+def test_what_stands_beside_the_file_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "out.csv.part").write_text("mine")
+    with writing(tmp_path / "out.csv", "--output") as stream:
+        stream.write("new")
+    assert (tmp_path / "out.csv.part").read_text() == "mine"
+
+
+def test_a_pipe_is_written_to_by_the_name_it_was_given() -> None:
+    reader, writer = os.pipe()
+    with os.fdopen(reader) as end:
+        with os.fdopen(writer, "w"), writing(Path(f"/dev/fd/{writer}"), "--output") as stream:
+            stream.write("through")
+        assert end.read() == "through"
+
+
 def test_a_fault_while_writing_leaves_what_was_there(tmp_path: Path) -> None:
     path = tmp_path / "out.csv"
     path.write_text("old")

@@ -71,6 +71,18 @@ def test_a_configuration_may_stand_twice_where_repeats_are_wanted() -> None:
     assert [(row.line, row.step_time_s) for row in rows] == [(2, 1.0), (4, 2.0)]
 
 
+@pytest.mark.parametrize("second", ["x", '"x', '"x"'])
+def test_a_quote_left_open_swallows_no_rows(second: str) -> None:
+    rows = f'4,1,1,1,,,1,,,"open,ok\n4,1,1,2,,,1,,,{second},ok\n'
+    with pytest.raises(InvalidInput, match="is no CSV"):
+        parse_table(table("").replace("status", "note,status") + rows)
+
+
+def test_a_column_that_may_be_left_out_must_not_stand_twice_either() -> None:
+    with pytest.raises(InvalidInput, match="the header must not hold recompute twice"):
+        parse_table(table("").replace("status", "status,recompute,recompute") + "4,1,1,1,,,1,,,ok,full,none\n")
+
+
 def test_what_no_csv_reader_can_take_is_refused_by_its_line() -> None:
     with pytest.raises(InvalidInput, match="a line is longer than any row of numbers"):
         parse_table(table("4,1,1,1,,,1,,," + "x" * 200_000 + "\n"))

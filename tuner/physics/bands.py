@@ -49,14 +49,15 @@ def time_deviation(calibration: Calibration, parts: Mapping[str, Floats], total_
     """
     shares = {name: values / total_s for name, values in parts.items()}
     variance = _variance(calibration, _TIME_EXPONENTS, shares, ("overall",))
-    return np.sqrt((variance + calibration.time_deviation**2) * own.left + own.slope_variance)
+    return np.sqrt((variance + calibration.time_deviation**2) * own.time_left + own.time_slope_variance)
 
 
 def energy_deviation(calibration: Calibration, energy: Energy, total_j: Floats, time: Floats, own: OwnError) -> Floats:
     """Standard deviation of the energy's logarithm, shape ``(n,)``: that of the time and that of the power together."""
     shares = {name: getattr(energy, name) / total_j for name in _ENERGY_EXPONENTS}
     variance = _variance(calibration, _ENERGY_EXPONENTS, shares, ())
-    return np.sqrt((variance + calibration.energy_deviation**2) * own.left + own.slope_variance + time**2)
+    power = (variance + calibration.energy_deviation**2) * own.power_left + own.power_slope_variance
+    return np.sqrt(power + time**2)
 
 
 def memory_deviation(calibration: Calibration, activations: Floats, logits: Floats) -> Floats:

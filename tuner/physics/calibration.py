@@ -29,14 +29,18 @@ class OwnError:
     Args:
         time: Logarithm of the factor on step time.
         energy: The same of energy.
-        left: Share of the model's variance that is left.
-        slope_variance: What an unknown slope against the clock adds to the variance of either logarithm.
+        time_left: Share of the variance of the modelled step time that is left.
+        power_left: The same of power, which trials without energy leave whole.
+        time_slope_variance: What an unknown slope against the clock adds to the variance of the step time's logarithm.
+        power_slope_variance: The same of power.
     """
 
     time: Floats
     energy: Floats
-    left: Floats
-    slope_variance: Floats
+    time_left: Floats
+    power_left: Floats
+    time_slope_variance: Floats
+    power_slope_variance: Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +57,10 @@ class LayoutOffsets:
         energy: The same of energy.
         time_slope: Change of ``time`` with the clock's logarithm.
         energy_slope: The same of ``energy``.
-        left: Share of the model's variance that is left for them.
-        slope_left: Share of the slope's variance that is left.
+        time_left: Share of the variance of the modelled step time that is left for them.
+        power_left: The same of power.
+        time_slope_left: Share of the variance of the step time's slope that is left.
+        power_slope_left: The same of power.
     """
 
     key: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -63,8 +69,10 @@ class LayoutOffsets:
     energy: Floats = field(default_factory=lambda: np.zeros(0))
     time_slope: Floats = field(default_factory=lambda: np.zeros(0))
     energy_slope: Floats = field(default_factory=lambda: np.zeros(0))
-    left: Floats = field(default_factory=lambda: np.zeros(0))
-    slope_left: Floats = field(default_factory=lambda: np.zeros(0))
+    time_left: Floats = field(default_factory=lambda: np.zeros(0))
+    power_left: Floats = field(default_factory=lambda: np.zeros(0))
+    time_slope_left: Floats = field(default_factory=lambda: np.zeros(0))
+    power_slope_left: Floats = field(default_factory=lambda: np.zeros(0))
 
     def at(self, keys: NDArray[np.int64], clock: Floats) -> OwnError:
         """The offsets of layouts at clocks.
@@ -75,15 +83,19 @@ class LayoutOffsets:
         """
         n = len(keys)
         if not len(self.key):
-            return OwnError(np.zeros(n), np.zeros(n), np.ones(n), (SLOPE_DEVIATION * clock) ** 2)
+            drift = (SLOPE_DEVIATION * clock) ** 2
+            return OwnError(np.zeros(n), np.zeros(n), np.ones(n), np.ones(n), drift, drift)
         where = np.minimum(np.searchsorted(self.key, keys), len(self.key) - 1)
         known = self.key[where] == keys
         away = clock - np.where(known, self.clock[where], 0.0)
+        drift = (SLOPE_DEVIATION * away) ** 2
         return OwnError(
             time=np.where(known, self.time[where] + self.time_slope[where] * away, 0.0),
             energy=np.where(known, self.energy[where] + self.energy_slope[where] * away, 0.0),
-            left=np.where(known, self.left[where], 1.0),
-            slope_variance=np.where(known, self.slope_left[where], 1.0) * (SLOPE_DEVIATION * away) ** 2,
+            time_left=np.where(known, self.time_left[where], 1.0),
+            power_left=np.where(known, self.power_left[where], 1.0),
+            time_slope_variance=np.where(known, self.time_slope_left[where], 1.0) * drift,
+            power_slope_variance=np.where(known, self.power_slope_left[where], 1.0) * drift,
         )
 
 
@@ -166,7 +178,7 @@ class Calibration:
         values = np.array([getattr(self.coefficients, name) for name in COEFFICIENTS], float)
         deviations = np.array([self.time_deviation, self.energy_deviation, self.memory_deviation])
         offsets = np.stack([getattr(self.offsets, name) for name in _OFFSETS])
-        shares = np.stack([self.offsets.left, self.offsets.slope_left])
+        shares = np.stack([getattr(self.offsets, name) for name in _OFFSETS if name.endswith("_left")])
         sound = (
             np.all(np.isfinite(values) & (values > 0))
             and self.covariance.shape == (size, size)

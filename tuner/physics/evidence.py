@@ -150,8 +150,10 @@ class Evidence:
             energy=means[_TIME] + power,
             time_slope=slopes[_TIME],
             energy_slope=slopes[_TIME] + slopes[_POWER],
-            left=1 - shares[_TIME],
-            slope_left=np.maximum(1 - slope_shares[_TIME], _BEND),
+            time_left=1 - shares[_TIME],
+            power_left=1 - shares[_POWER],
+            time_slope_left=np.maximum(1 - slope_shares[_TIME], _BEND),
+            power_slope_left=np.maximum(1 - slope_shares[_POWER], _BEND),
         )
 
     def _split(self, error: Floats, row: int, deviation: float) -> Floats:

@@ -54,6 +54,14 @@ def test_even_one_trial_helps_layouts_that_were_not_measured(trials: int) -> Non
     assert width < width_before
 
 
+def test_trials_without_energy_leave_the_band_of_power_as_wide_as_it_was() -> None:
+    timed = replace(measured(LAYOUTS[np.arange(1)]), energy_j=np.full(1, np.nan))
+    calibration = calibrate(JOB, CLUSTER, timed)
+    after = predict(JOB, CLUSTER, LAYOUTS[np.arange(1)], calibration)
+    assert np.log(after.step_time_high_s / after.step_time_low_s)[0] < 0.2
+    assert np.log(after.energy_high_j / after.energy_low_j)[0] > 2 * 1.28 * DEFAULT.energy_deviation
+
+
 def test_three_clocks_of_a_layout_give_its_whole_curve_on_most_clusters_of_the_prior() -> None:
     clocks = np.array(CLUSTER.gpu.clocks_mhz, float)
     clocks = clocks[clocks >= 900]

@@ -32,8 +32,10 @@ def offsets_of(*keys: int) -> LayoutOffsets:
         energy=np.arange(1.0, n + 1) / 20,
         time_slope=np.full(n, 0.5),
         energy_slope=np.full(n, -0.5),
-        left=np.full(n, 0.1),
-        slope_left=np.full(n, 0.2),
+        time_left=np.full(n, 0.1),
+        power_left=np.full(n, 0.3),
+        time_slope_left=np.full(n, 0.2),
+        power_slope_left=np.full(n, 0.4),
     )
 
 
@@ -70,8 +72,8 @@ def test_a_calibration_is_read_as_it_was_written() -> None:
         (("offsets", "key"), [3, 7, 2**80]),
         (("offsets", "time"), [0.0, 0.0, 1e6]),
         (("offsets", "time"), [0.0, 0.0]),
-        (("offsets", "left"), [0.0, 0.0, -2.0]),
-        (("offsets", "slope_left"), [0.0, 0.0, 3.0]),
+        (("offsets", "power_left"), [0.0, 0.0, -2.0]),
+        (("offsets", "time_slope_left"), [0.0, 0.0, 3.0]),
     ],
 )
 def test_a_document_that_was_tampered_with_is_refused_in_one_sentence(path: tuple[Any, ...], value: object) -> None:
@@ -115,9 +117,10 @@ def test_a_known_layout_takes_its_own_error_and_drift_and_an_unknown_one_none() 
     own = OFFSETS.at(np.array([7, 4, 3]), np.array([0.0, 0.0, -0.2]))
     assert own.time == pytest.approx([0.2 + 0.5 * 0.2, 0.0, 0.1])
     assert own.energy == pytest.approx([0.1 - 0.5 * 0.2, 0.0, 0.05])
-    assert own.left == pytest.approx([0.1, 1.0, 0.1])
-    assert own.slope_variance[2] == 0
-    assert own.slope_variance[0] < own.slope_variance[0] / 0.2 + 1e-12
+    assert own.time_left == pytest.approx([0.1, 1.0, 0.1])
+    assert own.power_left == pytest.approx([0.3, 1.0, 0.3])
+    assert own.time_slope_variance[2] == own.power_slope_variance[2] == 0
+    assert own.power_slope_variance[0] == pytest.approx(2 * own.time_slope_variance[0])
 
 
 @given(st.lists(st.integers(0, 2**62 - 1), max_size=5))
@@ -125,8 +128,9 @@ def test_without_any_measured_layout_every_error_is_the_models(keys: list[int]) 
     own = LayoutOffsets().at(np.array(keys, np.int64), np.full(len(keys), -0.5))
     assert not own.time.any()
     assert not own.energy.any()
-    assert np.all(own.left == 1)
-    assert np.all(own.slope_variance > 0) or not keys
+    assert np.all(own.time_left == 1)
+    assert np.all(own.power_left == 1)
+    assert np.all(own.time_slope_variance > 0) or not keys
 
 
 def test_the_logarithm_of_a_clock_is_0_at_the_highest_and_below_0_under_it() -> None:
